@@ -1,0 +1,125 @@
+// gateway.hpp: the front door. A lock, then a barrier at the store, then
+// writes that cannot be stale.
+//
+// Invariants
+//   - G5: when `acquire` returns with the barrier at grant, no write of an
+//     earlier grant of this resource can commit any more, on any row.
+//   - G8: a token at or below the store's mark is never used. The source is
+//     raised above the mark, that is reported, and a new grant is acquired.
+//   - Nothing here retries a stale write, and nothing is sent once the lease
+//     is locally too old.
+//
+// Thread safety: all members may be called from any thread.
+// Lifetime: the gateway refers to the store; the store must outlive it and
+// its sessions.
+//
+// Example:
+//
+//   lastdoor::gateway gateway{locks, store};
+//   auto session = gateway.acquire("inventory/sku-1001", {.ttl = 10s});
+//   session->write(update("inventory").key("sku", "1001").subtract("qty", 3));
+//   session->transaction([&](sqlite3* db) { orders.insert(db, order); });
+#pragma once
+
+#include <concepts>
+#include <lastdoor/lock_service.hpp>
+#include <lastdoor/stores/store.hpp>
+#include <utility>
+
+namespace lastdoor {
+
+/// A store whose `transaction(grant, f, write_options)` runs `f` with the
+/// driver's own transaction object behind the claim.
+template <class S>
+concept fenced_store = std::derived_from<S, store>;
+
+enum class barrier : std::uint8_t {
+  /// `acquire` raises the mark before it returns. The default.
+  at_grant,
+  /// The first write raises it. Saves a call; until then a delayed write of
+  /// an earlier grant is still accepted.
+  at_first_write,
+};
+
+struct gateway_options {
+  lastdoor::barrier barrier{barrier::at_grant};
+  /// How often a regressed token source is raised and asked again.
+  int regressions_tolerated{2};
+};
+
+namespace detail {
+/// Lock, barrier, regression handling; independent of the store's type.
+[[nodiscard]] result<lease>
+acquire_behind_barrier(lock_service &locks, store &s, std::string_view resource,
+                       const acquire_options &a, const gateway_options &g);
+/// The local check before every call.
+[[nodiscard]] result<void> before_call(const lease &l);
+/// Tells lease and observer what the store said.
+void after_call(lease &l, const lock_service &locks, const error &e) noexcept;
+} // namespace detail
+
+/// A lease together with the store it guards.
+template <fenced_store Store> class session {
+public:
+  session(lease l, lock_service locks, Store &s) noexcept
+      : lease_{std::move(l)}, locks_{std::move(locks)}, store_{&s} {}
+
+  [[nodiscard]] const lastdoor::grant &grant() const { return lease_.grant(); }
+  [[nodiscard]] fencing_token token() const { return lease_.token(); }
+  [[nodiscard]] lease &held() noexcept { return lease_; }
+  [[nodiscard]] std::stop_token lost() const { return lease_.lost(); }
+  [[nodiscard]] result<void> check() const { return lease_.check(); }
+  [[nodiscard]] result<void> release() { return lease_.release(); }
+
+  /// One fenced statement; `lease_lost` when it is locally too late.
+  [[nodiscard]] result<receipt> write(const statement &s,
+                                      const write_options &o = {}) {
+    if (auto ok = detail::before_call(lease_); !ok)
+      return ok.error();
+    return told(store_->write(lease_.grant(), s, o));
+  }
+
+  /// Any SQL behind the claim; see the store's `transaction`.
+  template <class F>
+  [[nodiscard]] auto transaction(F &&f, const write_options &o = {}) {
+    using answer = decltype(store_->transaction(lease_.grant(), f, o));
+    if (auto ok = detail::before_call(lease_); !ok)
+      return answer{ok.error()};
+    return told(store_->transaction(lease_.grant(), std::forward<F>(f), o));
+  }
+
+private:
+  template <class R> R told(R r) {
+    if (!r)
+      detail::after_call(lease_, locks_, r.error());
+    return r;
+  }
+
+  lease lease_;
+  lock_service locks_;
+  Store *store_;
+};
+
+template <fenced_store Store> class gateway {
+public:
+  gateway(lock_service locks, Store &s, gateway_options options = {})
+      : locks_{std::move(locks)}, store_{&s}, options_{options} {}
+
+  /// Lock, then barrier. What `lock_service::acquire` and `store::claim` say;
+  /// `token_regressed` when the source stayed behind the store's mark.
+  [[nodiscard]] result<session<Store>>
+  acquire(std::string_view resource, const acquire_options &options = {}) {
+    auto l = detail::acquire_behind_barrier(locks_, *store_, resource, options,
+                                            options_);
+    if (!l)
+      return l.error();
+    return session<Store>{std::move(*l), locks_, *store_};
+  }
+
+private:
+  lock_service locks_;
+  Store *store_;
+  gateway_options options_;
+};
+
+} // namespace lastdoor
