@@ -1,8 +1,333 @@
-// Placeholder until the driver wrapper arrives: proves that SQLite links.
-#include <sqlite3.h>
+#include "sqlite.hpp"
 
-namespace lastdoor::detail {
+#include <fmt/format.h>
+#include <sys/statfs.h>
 
-const char* sqlite_library_version() noexcept { return sqlite3_libversion(); }
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <filesystem>
 
-}  // namespace lastdoor::detail
+namespace lastdoor::sqlite_driver {
+
+namespace {
+
+errc code_of(sqlite3* db, int rc) noexcept {
+  switch (rc & 0xff) {
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+    case SQLITE_FULL:
+    case SQLITE_NOMEM:
+    case SQLITE_INTERRUPT:
+    case SQLITE_PROTOCOL:
+      return errc::unavailable;
+    case SQLITE_READONLY:
+    case SQLITE_CANTOPEN:
+    case SQLITE_PERM:
+    case SQLITE_AUTH:
+    case SQLITE_NOTADB:
+    case SQLITE_NOLFS:
+      return errc::misconfigured;
+    case SQLITE_CORRUPT:
+      return errc::damaged;
+    case SQLITE_IOERR:
+      return errc::unavailable;
+    case SQLITE_CONSTRAINT:
+      return errc::precondition_failed;
+    case SQLITE_TOOBIG:
+    case SQLITE_RANGE:
+    case SQLITE_MISMATCH:
+      return errc::invalid_argument;
+    case SQLITE_ERROR: {
+      // SQLite has no code of its own for these; the text is stable.
+      const std::string_view text = db != nullptr ? sqlite3_errmsg(db) : "";
+      if (text.starts_with("no such table") ||
+          text.starts_with("no such column") ||
+          text.find("has no column named") != std::string_view::npos) {
+        return errc::schema_mismatch;
+      }
+      return errc::invalid_argument;
+    }
+    default:
+      return errc::internal;
+  }
+}
+
+result<void> refuse_network_file_system(const std::string& path) {
+  struct statfs info{};
+  std::string probe = path;
+  if (::statfs(probe.c_str(), &info) != 0) {
+    probe = std::filesystem::path{path}.parent_path().string();
+    if (probe.empty()) probe = ".";
+    if (::statfs(probe.c_str(), &info) != 0) return {};  // open will tell
+  }
+  if (is_network_file_system(static_cast<std::int64_t>(info.f_type))) {
+    return fail(errc::misconfigured,
+                fmt::format("'{}' lies on a network file system, where "
+                            "SQLite's locks do not hold",
+                            path));
+  }
+  return {};
+}
+
+}  // namespace
+
+error translate(sqlite3* db, int rc, std::string_view doing) {
+  const char* text = db != nullptr ? sqlite3_errmsg(db) : sqlite3_errstr(rc);
+  return fail(code_of(db, rc), fmt::format("{}: {}", doing, text))
+      .backend(fmt::format("sqlite {} {}", rc, sqlite3_errstr(rc)));
+}
+
+bool is_network_file_system(std::int64_t magic) noexcept {
+  constexpr std::int64_t network[] = {
+      0x6969,      // NFS
+      0x517B,      // SMB
+      0xFE534D42,  // SMB2
+      0xFF534D42,  // CIFS
+      0x01021997,  // 9p
+      0x65735546,  // FUSE: sshfs, s3fs and friends; there is no telling
+      0x00C36400,  // Ceph
+      0x5346414F,  // AFS
+      0x0BD00BD0,  // Lustre
+      0x47504653,  // GPFS
+      0x7461636F,  // OCFS2
+      0x73757245,  // Coda
+  };
+  return std::find(std::begin(network), std::end(network),
+                   magic & 0xFFFFFFFF) != std::end(network);
+}
+
+std::string quoted(std::string_view name) {
+  std::string out{"\""};
+  for (const char c : name) {
+    if (c == '"') out += '"';
+    out += c;
+  }
+  return out += '"';
+}
+
+statement& statement::bind(int at, std::int64_t v) noexcept {
+  const int rc = sqlite3_bind_int64(stmt_.get(), at, v);
+  if (rc != SQLITE_OK) bind_rc_ = rc;
+  return *this;
+}
+
+statement& statement::bind(int at, std::string_view text) noexcept {
+  const int rc =
+      sqlite3_bind_text64(stmt_.get(), at, text.data() ? text.data() : "",
+                          text.size(), SQLITE_TRANSIENT, SQLITE_UTF8);
+  if (rc != SQLITE_OK) bind_rc_ = rc;
+  return *this;
+}
+
+statement& statement::bind(int at, const value& v) noexcept {
+  if (const auto* i = v.integer()) return bind(at, *i);
+  if (const auto* t = v.text()) return bind(at, std::string_view{*t});
+  int rc = SQLITE_OK;
+  if (const auto* d = v.real()) {
+    rc = sqlite3_bind_double(stmt_.get(), at, *d);
+  } else if (const auto* b = v.bytes()) {
+    // A null pointer would bind NULL; an empty blob is not NULL.
+    const void* data = b->empty() ? static_cast<const void*>("") : b->data();
+    rc = sqlite3_bind_blob64(stmt_.get(), at, data, b->size(),
+                             SQLITE_TRANSIENT);
+  } else {
+    rc = sqlite3_bind_null(stmt_.get(), at);
+  }
+  if (rc != SQLITE_OK) bind_rc_ = rc;
+  return *this;
+}
+
+result<bool> statement::step(std::string_view doing) {
+  sqlite3* db = sqlite3_db_handle(stmt_.get());
+  if (bind_rc_ != SQLITE_OK) return translate(db, bind_rc_, doing);
+  const int rc = sqlite3_step(stmt_.get());
+  if (rc == SQLITE_ROW) return true;
+  if (rc == SQLITE_DONE) return false;
+  return translate(db, rc, doing);
+}
+
+result<void> statement::run(std::string_view doing) {
+  const scoped_reset at_end{*this};
+  for (;;) {
+    auto more = step(doing);
+    if (!more) return more.error();
+    if (!*more) return {};
+  }
+}
+
+std::int64_t statement::integer(int column) const noexcept {
+  return sqlite3_column_int64(stmt_.get(), column);
+}
+
+bool statement::is_null(int column) const noexcept {
+  return sqlite3_column_type(stmt_.get(), column) == SQLITE_NULL;
+}
+
+bool statement::is_integer(int column) const noexcept {
+  return sqlite3_column_type(stmt_.get(), column) == SQLITE_INTEGER;
+}
+
+std::string statement::text(int column) const {
+  const auto* data = sqlite3_column_text(stmt_.get(), column);
+  const int n = sqlite3_column_bytes(stmt_.get(), column);
+  if (data == nullptr) return {};
+  return {reinterpret_cast<const char*>(data), static_cast<std::size_t>(n)};
+}
+
+value statement::any(int column) const {
+  switch (sqlite3_column_type(stmt_.get(), column)) {
+    case SQLITE_INTEGER:
+      return integer(column);
+    case SQLITE_FLOAT:
+      return sqlite3_column_double(stmt_.get(), column);
+    case SQLITE_TEXT:
+      return text(column);
+    case SQLITE_BLOB: {
+      const auto* data = static_cast<const std::byte*>(
+          sqlite3_column_blob(stmt_.get(), column));
+      const int n = sqlite3_column_bytes(stmt_.get(), column);
+      return data == nullptr ? blob{} : blob(data, data + n);
+    }
+    default:
+      return nullptr;
+  }
+}
+
+int statement::columns() const noexcept {
+  return sqlite3_column_count(stmt_.get());
+}
+
+std::int64_t statement::changes() const noexcept {
+  return sqlite3_changes64(sqlite3_db_handle(stmt_.get()));
+}
+
+void statement::reset() noexcept {
+  sqlite3_reset(stmt_.get());
+  sqlite3_clear_bindings(stmt_.get());
+  bind_rc_ = SQLITE_OK;
+}
+
+result<connection> connection::open(const std::string& path, open_mode mode) {
+  if (path.empty() || path.find('\0') != std::string::npos) {
+    return fail(errc::invalid_argument, "a database needs a path");
+  }
+  if (auto ok = refuse_network_file_system(path); !ok) return ok.error();
+  // A file that is there keeps its journal mode: it may be the application's.
+  std::error_code ec;
+  const bool fresh = mode == open_mode::create &&
+                     (!std::filesystem::exists(path, ec) ||
+                      std::filesystem::file_size(path, ec) == 0);
+  int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX |
+              SQLITE_OPEN_PRIVATECACHE | SQLITE_OPEN_EXRESCODE;
+  if (mode == open_mode::create) flags |= SQLITE_OPEN_CREATE;
+  sqlite3* raw = nullptr;
+  const auto doing = fmt::format("opening '{}'", path);
+  const int rc = sqlite3_open_v2(path.c_str(), &raw, flags, nullptr);
+  connection db{handle{raw, closer{true}}};
+  if (rc != SQLITE_OK) return translate(raw, rc, doing);
+  if (sqlite3_db_readonly(raw, "main") == 1) {
+    return fail(errc::misconfigured,
+                fmt::format("{}: the file is read-only", doing));
+  }
+  db.busy_timeout(std::chrono::seconds{5});
+  if (fresh) {
+    if (auto ok = db.exec("PRAGMA journal_mode=WAL", doing); !ok) {
+      return ok.error();
+    }
+  }
+  // Reads the header, so that a file that is no database is named here.
+  if (auto ok = db.exec("PRAGMA schema_version", doing); !ok) {
+    return ok.error();
+  }
+  return db;
+}
+
+connection connection::borrow(sqlite3* db) noexcept {
+  return connection{handle{db, closer{false}}};
+}
+
+result<statement*> connection::cached(std::string_view sql,
+                                      std::string_view doing) {
+  if (const auto it = cache_.find(sql); it != cache_.end()) {
+    return &it->second;
+  }
+  auto fresh = prepare(sql, doing);
+  if (!fresh) return fresh.error();
+  return &cache_.emplace(std::string{sql}, std::move(*fresh)).first->second;
+}
+
+result<statement> connection::prepare(std::string_view sql,
+                                      std::string_view doing) {
+  sqlite3_stmt* raw = nullptr;
+  if (sql.size() > INT_MAX) {
+    return fail(errc::invalid_argument, "the SQL text is too long");
+  }
+  const int rc =
+      sqlite3_prepare_v3(db_.get(), sql.data(), static_cast<int>(sql.size()),
+                         SQLITE_PREPARE_PERSISTENT, &raw, nullptr);
+  if (rc != SQLITE_OK) return translate(db_.get(), rc, doing);
+  return statement{raw};
+}
+
+result<void> connection::exec(const std::string& sql, std::string_view doing) {
+  const int rc =
+      sqlite3_exec(db_.get(), sql.c_str(), nullptr, nullptr, nullptr);
+  if (rc != SQLITE_OK) return translate(db_.get(), rc, doing);
+  return {};
+}
+
+void connection::busy_timeout(duration d) noexcept {
+  using std::chrono::milliseconds;
+  const auto ms = std::chrono::ceil<milliseconds>(d).count();
+  sqlite3_busy_timeout(
+      db_.get(), static_cast<int>(std::clamp<std::int64_t>(ms, 0, INT_MAX)));
+}
+
+bool connection::in_transaction() const noexcept {
+  return sqlite3_get_autocommit(db_.get()) == 0;
+}
+
+void connection::leak() noexcept {
+  // The statements would touch the database when they are finalised.
+  static_cast<void>(new decltype(cache_){std::move(cache_)});
+  static_cast<void>(db_.release());
+}
+
+result<transaction> transaction::begin_immediate(connection& db,
+                                                 std::string_view doing) {
+  auto begin = db.cached("BEGIN IMMEDIATE", doing);
+  if (!begin) return begin.error();
+  if (auto ok = (*begin)->run(doing); !ok) return ok.error();
+  return transaction{db};
+}
+
+result<void> transaction::commit(std::string_view doing) {
+  auto end = db_->cached("COMMIT", doing);
+  if (!end) return end.error();
+  auto ok = (*end)->run(doing);
+  if (ok) {
+    db_ = nullptr;
+    return {};
+  }
+  // A commit that failed on its way to the disk may be there after all.
+  const bool io =
+      (sqlite3_errcode(db_->raw()) & 0xff) == SQLITE_IOERR;
+  rollback();
+  if (!io) return ok.error();
+  return fail(errc::in_doubt, ok.error().text())
+      .backend(ok.error().backend());
+}
+
+void transaction::rollback() noexcept {
+  if (db_ == nullptr) return;
+  if (db_->in_transaction()) {
+    if (auto end = db_->cached("ROLLBACK", "rolling back"); end) {
+      (*end)->run("rolling back").ignore();
+    }
+  }
+  db_ = nullptr;
+}
+
+}  // namespace lastdoor::sqlite_driver

@@ -1,0 +1,1 @@
+DROP TABLE lastdoor_marks;

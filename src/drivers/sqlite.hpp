@@ -1,0 +1,162 @@
+// drivers/sqlite.hpp: a thin, safe layer over SQLite's C interface.
+//
+// Everything that depends on the SQLite at hand lives here; locks and stores
+// speak to it only through these types. Nothing here knows about fences.
+//
+// Thread safety: a connection and its statements belong to one thread at a
+// time; the owner serialises.
+#pragma once
+
+#include <sqlite3.h>
+
+#include <cstdint>
+#include <lastdoor/clock.hpp>
+#include <lastdoor/errors.hpp>
+#include <lastdoor/fencing/value.hpp>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+namespace lastdoor::sqlite_driver {
+
+// The error for what SQLite said of `db` just now. `doing` starts the text:
+// "acquiring the lease". Busy, locked, full and out of memory are
+// `unavailable`; rights and wrong files `misconfigured`; corruption
+// `damaged`; a missing table or column `schema_mismatch`.
+[[nodiscard]] error translate(sqlite3 *db, int rc, std::string_view doing);
+
+// One prepared statement. Binding is checked by `step`, so calls can be
+// chained: s.bind(1, name).bind(2, 7).
+class statement {
+public:
+  statement() = default;
+  explicit statement(sqlite3_stmt *s) noexcept : stmt_{s} {}
+
+  statement &bind(int at, std::int64_t v) noexcept;
+  statement &bind(int at, std::string_view text) noexcept;
+  statement &bind(int at, const value &v) noexcept;
+
+  // True: a row is there. False: done.
+  [[nodiscard]] result<bool> step(std::string_view doing);
+  // Runs to the end; rows are dropped. Resets.
+  [[nodiscard]] result<void> run(std::string_view doing);
+
+  [[nodiscard]] std::int64_t integer(int column) const noexcept;
+  [[nodiscard]] bool is_null(int column) const noexcept;
+  [[nodiscard]] bool is_integer(int column) const noexcept;
+  [[nodiscard]] std::string text(int column) const;
+  [[nodiscard]] value any(int column) const;
+  [[nodiscard]] int columns() const noexcept;
+  // Rows changed by this statement itself (triggers not counted).
+  [[nodiscard]] std::int64_t changes() const noexcept;
+
+  // Ends the cursor and forgets the bindings. Never fails.
+  void reset() noexcept;
+  [[nodiscard]] sqlite3_stmt *raw() const noexcept { return stmt_.get(); }
+  [[nodiscard]] explicit operator bool() const noexcept {
+    return stmt_ != nullptr;
+  }
+
+private:
+  struct finalizer {
+    void operator()(sqlite3_stmt *s) const noexcept { sqlite3_finalize(s); }
+  };
+  std::unique_ptr<sqlite3_stmt, finalizer> stmt_;
+  int bind_rc_{SQLITE_OK};
+};
+
+// Resets the statement when the scope ends, so that no cursor stays open and
+// holds a read transaction.
+class scoped_reset {
+public:
+  explicit scoped_reset(statement &s) noexcept : s_{s} {}
+  ~scoped_reset() { s_.reset(); }
+  scoped_reset(const scoped_reset &) = delete;
+  scoped_reset &operator=(const scoped_reset &) = delete;
+
+private:
+  statement &s_;
+};
+
+enum class open_mode : std::uint8_t { existing, create };
+
+class connection {
+public:
+  // Opens, refuses network file systems, turns extended result codes on,
+  // sets WAL for a file that lastdoor creates and leaves others as they are.
+  [[nodiscard]] static result<connection> open(const std::string &path,
+                                               open_mode mode);
+  // A view of a handle that somebody else owns and closes.
+  [[nodiscard]] static connection borrow(sqlite3 *db) noexcept;
+
+  [[nodiscard]] sqlite3 *raw() const noexcept { return db_.get(); }
+
+  // A statement that is kept and found again by its text.
+  [[nodiscard]] result<statement *> cached(std::string_view sql,
+                                           std::string_view doing);
+  // A statement of its own.
+  [[nodiscard]] result<statement> prepare(std::string_view sql,
+                                          std::string_view doing);
+  // One or more statements without parameters, rows dropped.
+  [[nodiscard]] result<void> exec(const std::string &sql,
+                                  std::string_view doing);
+
+  // How long SQLite waits for another writer; rounded up to milliseconds.
+  void busy_timeout(duration d) noexcept;
+  [[nodiscard]] bool in_transaction() const noexcept;
+
+  // Gives the handle up without closing it: the only safe thing to do with a
+  // connection that came through fork().
+  void leak() noexcept;
+
+private:
+  struct closer {
+    bool owned;
+    void operator()(sqlite3 *db) const noexcept {
+      if (owned)
+        sqlite3_close_v2(db);
+    }
+  };
+  struct text_hash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view s) const noexcept {
+      return std::hash<std::string_view>{}(s);
+    }
+  };
+  using handle = std::unique_ptr<sqlite3, closer>;
+  explicit connection(handle db) noexcept : db_{std::move(db)} {}
+
+  handle db_;
+  std::unordered_map<std::string, statement, text_hash, std::equal_to<>> cache_;
+};
+
+// BEGIN IMMEDIATE … COMMIT. Rolls back in the destructor unless committed.
+class transaction {
+public:
+  [[nodiscard]] static result<transaction>
+  begin_immediate(connection &db, std::string_view doing);
+  transaction(transaction &&other) noexcept
+      : db_{std::exchange(other.db_, nullptr)} {}
+  transaction &operator=(transaction &&) = delete;
+  ~transaction() { rollback(); }
+
+  // On failure nothing is committed (`unavailable` …), or, when the disk
+  // failed under the commit, it is not known: `in_doubt`.
+  [[nodiscard]] result<void> commit(std::string_view doing);
+  void rollback() noexcept;
+
+private:
+  explicit transaction(connection &db) noexcept : db_{&db} {}
+  connection *db_;
+};
+
+// SQL text of a quoted name: "a""b".
+[[nodiscard]] std::string quoted(std::string_view name);
+
+// True for file systems on which SQLite's locks cannot be trusted between
+// hosts (NFS, SMB, CIFS, 9p, FUSE, Ceph, …). `magic` is statfs' f_type.
+[[nodiscard]] bool is_network_file_system(std::int64_t magic) noexcept;
+
+} // namespace lastdoor::sqlite_driver
