@@ -106,7 +106,8 @@ elseif(STEP STREQUAL "components")
   expect_configure(ok "has: core" -DCONSUMER_COMPONENTS=core ${no_driver})
   expect_configure(ok "has: core" -DCONSUMER_COMPONENTS=)
   expect_configure(
-    refused "component \"sqlite\" needs the package SQLite3, which was not found"
+    refused
+    "component \"sqlite\" needs the package SQLite3, which was not found"
     -DCONSUMER_COMPONENTS=sqlite ${no_driver}
   )
   expect_configure(
