@@ -150,6 +150,9 @@ bool opens_a_function(std::string_view before) {
   static const std::regex tail(
       R"((\)|\}[ ]?)\s*((const|noexcept|override|final|mutable|&&?)\s*)*)"
       R"((->[\w\s:<>,&*]+)?$)");
+  // No tail is longer, and std::regex recurses once per character.
+  before.remove_prefix(before.size() -
+                       std::min<std::size_t>(before.size(), 400));
   const std::size_t start = before.find_last_of(";{");
   if (start != std::string_view::npos) {
     before.remove_prefix(start);
