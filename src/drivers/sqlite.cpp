@@ -8,6 +8,10 @@
 #include <climits>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
+#include <vector>
+
+#include "open_files.hpp"
 
 namespace lastdoor::sqlite_driver {
 
@@ -239,6 +243,13 @@ result<connection> connection::open(const std::string& path, open_mode mode) {
     return fail(errc::invalid_argument, "a database needs a path");
   }
   if (auto ok = refuse_network_file_system(path); !ok) return ok.error();
+  if (opened_before_fork(path)) {
+    return fail(errc::misconfigured,
+                fmt::format("'{}' was open when this process was forked, and "
+                            "SQLite cannot open it again here; open it after "
+                            "exec(), or fork before it is opened",
+                            path));
+  }
   // A file that is there keeps its journal mode: it may be the application's.
   std::error_code ec;
   const bool fresh = mode == open_mode::create &&
@@ -252,6 +263,7 @@ result<connection> connection::open(const std::string& path, open_mode mode) {
   const int rc = sqlite3_open_v2(path.c_str(), &raw, flags, nullptr);
   connection db{handle{raw, closer{true}}};
   if (rc != SQLITE_OK) return translate(raw, rc, doing);
+  db.file_ = open_file::note(path);
   if (sqlite3_db_readonly(raw, "main") == 1) {
     return fail(errc::misconfigured,
                 fmt::format("{}: the file is read-only", doing));
@@ -267,6 +279,22 @@ result<connection> connection::open(const std::string& path, open_mode mode) {
     return ok.error();
   }
   return db;
+}
+
+connection::connection(handle db) noexcept : db_{std::move(db)} {}
+connection::connection(connection&& other) noexcept = default;
+
+connection& connection::operator=(connection&& other) noexcept {
+  if (this == &other) return *this;
+  if (file_ && file_->inherited()) leak();
+  cache_ = std::move(other.cache_);
+  db_ = std::move(other.db_);
+  file_ = std::move(other.file_);
+  return *this;
+}
+
+connection::~connection() {
+  if (file_ && file_->inherited()) leak();
 }
 
 connection connection::borrow(sqlite3* db) noexcept {
@@ -303,6 +331,31 @@ result<void> connection::exec(const std::string& sql, std::string_view doing) {
   return {};
 }
 
+result<void> connection::exec_each(std::string_view sql,
+                                   std::string_view doing,
+                                   const std::function<void()>& after) {
+  while (!sql.empty()) {
+    sqlite3_stmt* raw = nullptr;
+    const char* rest = nullptr;
+    const int rc = sqlite3_prepare_v3(db_.get(), sql.data(),
+                                      static_cast<int>(sql.size()), 0, &raw,
+                                      &rest);
+    if (rc != SQLITE_OK) return translate(db_.get(), rc, doing);
+    sql.remove_prefix(static_cast<std::size_t>(rest - sql.data()));
+    if (raw == nullptr) continue;  // a comment or blanks
+    statement s{raw};
+    if (auto ok = s.run(doing); !ok) return ok.error();
+    if (after) after();
+  }
+  return {};
+}
+
+bool connection::moved() const noexcept {
+  int moved = 0;
+  sqlite3_file_control(db_.get(), "main", SQLITE_FCNTL_HAS_MOVED, &moved);
+  return moved != 0;
+}
+
 void connection::busy_timeout(duration d) noexcept {
   using std::chrono::milliseconds;
   const auto ms = std::chrono::ceil<milliseconds>(d).count();
@@ -315,9 +368,17 @@ bool connection::in_transaction() const noexcept {
 }
 
 void connection::leak() noexcept {
-  // The statements would touch the database when they are finalised.
-  static_cast<void>(new decltype(cache_){std::move(cache_)});
-  static_cast<void>(db_.release());
+  // Kept where a leak checker finds it: this is on purpose.
+  struct remains {
+    std::unique_ptr<open_file> file;
+    handle db;
+    decltype(cache_) statements;
+  };
+  static auto& guard = *new std::mutex;
+  static auto& all = *new std::vector<remains>;
+  const std::lock_guard lock{guard};
+  // The statements as well: they touch the database when they are finalised.
+  all.push_back({std::move(file_), std::move(db_), std::move(cache_)});
 }
 
 result<transaction> transaction::begin_immediate(connection& db,

@@ -10,6 +10,7 @@
 #include <sqlite3.h>
 
 #include <cstdint>
+#include <functional>
 #include <lastdoor/clock.hpp>
 #include <lastdoor/errors.hpp>
 #include <lastdoor/fencing/value.hpp>
@@ -87,14 +88,23 @@ private:
 
 enum class open_mode : std::uint8_t { existing, create };
 
+class open_file;
+
 class connection {
 public:
   // Opens, refuses network file systems, turns extended result codes on,
   // sets WAL for a file that lastdoor creates and leaves others as they are.
+  // `misconfigured` in a process that was forked while the file was open
+  // here: see open_files.hpp.
   [[nodiscard]] static result<connection> open(const std::string &path,
                                                open_mode mode);
   // A view of a handle that somebody else owns and closes.
   [[nodiscard]] static connection borrow(sqlite3 *db) noexcept;
+
+  connection(connection &&other) noexcept;
+  connection &operator=(connection &&other) noexcept;
+  // Closes what `open` opened, except in a forked child: there it leaks.
+  ~connection();
 
   [[nodiscard]] sqlite3 *raw() const noexcept { return db_.get(); }
 
@@ -108,9 +118,19 @@ public:
   [[nodiscard]] result<void> exec(const std::string &sql,
                                   std::string_view doing);
 
+  // The same, and `after` runs after each statement. For a test that dies
+  // there; a text of one statement costs nothing more than exec.
+  [[nodiscard]] result<void> exec_each(std::string_view sql,
+                                       std::string_view doing,
+                                       const std::function<void()> &after);
+
   // How long SQLite waits for another writer; rounded up to milliseconds.
   void busy_timeout(duration d) noexcept;
   [[nodiscard]] bool in_transaction() const noexcept;
+
+  // True when the path no longer leads to the file that is open: somebody
+  // deleted, renamed or replaced it, and others use another one.
+  [[nodiscard]] bool moved() const noexcept;
 
   // Gives the handle up without closing it: the only safe thing to do with a
   // connection that came through fork().
@@ -131,8 +151,11 @@ private:
     }
   };
   using handle = std::unique_ptr<sqlite3, closer>;
-  explicit connection(handle db) noexcept : db_{std::move(db)} {}
+  explicit connection(handle db) noexcept;
 
+  // In this order: statements go first, then the handle, then the note that
+  // the file is open.
+  std::unique_ptr<open_file> file_;
   handle db_;
   std::unordered_map<std::string, statement, text_hash, std::equal_to<>> cache_;
 };

@@ -6,6 +6,7 @@
 
 #include "drivers/forks.hpp"
 #include "sqlite_store_impl.hpp"
+#include "stores/sqlite_migrate.hpp"
 
 namespace lastdoor {
 
@@ -17,25 +18,6 @@ using sqlite_driver::scoped_reset;
 
 constexpr std::string_view reading = "reading the ledger";
 constexpr std::string_view handing = "handing over";
-
-result<void> check_ledger_tables(connection& db) {
-  auto count = db.prepare(
-      "SELECT count(*) FROM main.sqlite_schema WHERE type = 'table' AND name "
-      "IN ('lastdoor_marks', 'lastdoor_presented', 'lastdoor_retired_sources')",
-      "looking for lastdoor's tables");
-  if (!count) {
-    return count.error();
-  }
-  auto row = count->step("looking for lastdoor's tables");
-  if (!row) {
-    return row.error();
-  }
-  if (count->integer(0) != 3) {
-    return fail(errc::schema_mismatch,
-                "the file lacks lastdoor's tables: run lastdoor migrate up");
-  }
-  return {};
-}
 
 }  // namespace
 
@@ -50,11 +32,7 @@ sqlite_store::impl::impl(std::string path, sqlite_store_options options,
       ledger_{db_},
       forks_{forks()} {}
 
-sqlite_store::impl::~impl() {
-  if (forks() != forks_) {
-    db_.leak();
-  }
-}
+sqlite_store::impl::~impl() = default;
 
 result<std::unique_ptr<sqlite_store::impl>> sqlite_store::impl::open(
     const std::string& path, sqlite_store_options options) {
@@ -76,7 +54,7 @@ result<std::unique_ptr<sqlite_store::impl>> sqlite_store::impl::open(
 
 result<void> sqlite_store::impl::prepare_connection() {
   if (options_.ledger) {
-    if (auto ok = check_ledger_tables(db_); !ok) {
+    if (auto ok = sqlite::check_schema(db_, sqlite::ledger_version); !ok) {
       return ok;
     }
   }
