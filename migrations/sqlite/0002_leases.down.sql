@@ -1,1 +1,2 @@
 DROP TABLE lastdoor_leases;
+DROP TABLE lastdoor_counters;

@@ -8,6 +8,10 @@
 #include <climits>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
+#include <vector>
+
+#include "open_files.hpp"
 
 namespace lastdoor::sqlite_driver {
 
@@ -113,28 +117,49 @@ statement& statement::bind(int at, std::int64_t v) noexcept {
   return *this;
 }
 
+namespace {
+
+int bind_text(sqlite3_stmt* s, int at, std::string_view text,
+              sqlite3_destructor_type keep) noexcept {
+  return sqlite3_bind_text64(s, at, text.data() ? text.data() : "",
+                             text.size(), keep, SQLITE_UTF8);
+}
+
+int bind_value(sqlite3_stmt* s, int at, const value& v,
+               sqlite3_destructor_type keep) noexcept {
+  if (const auto* i = v.integer()) return sqlite3_bind_int64(s, at, *i);
+  if (const auto* t = v.text()) return bind_text(s, at, *t, keep);
+  if (const auto* d = v.real()) return sqlite3_bind_double(s, at, *d);
+  if (const auto* b = v.bytes()) {
+    // A null pointer would bind NULL; an empty blob is not NULL.
+    const void* data = b->empty() ? static_cast<const void*>("") : b->data();
+    return sqlite3_bind_blob64(s, at, data, b->size(), keep);
+  }
+  return sqlite3_bind_null(s, at);
+}
+
+}  // namespace
+
 statement& statement::bind(int at, std::string_view text) noexcept {
-  const int rc =
-      sqlite3_bind_text64(stmt_.get(), at, text.data() ? text.data() : "",
-                          text.size(), SQLITE_TRANSIENT, SQLITE_UTF8);
+  const int rc = bind_text(stmt_.get(), at, text, SQLITE_TRANSIENT);
   if (rc != SQLITE_OK) bind_rc_ = rc;
   return *this;
 }
 
 statement& statement::bind(int at, const value& v) noexcept {
-  if (const auto* i = v.integer()) return bind(at, *i);
-  if (const auto* t = v.text()) return bind(at, std::string_view{*t});
-  int rc = SQLITE_OK;
-  if (const auto* d = v.real()) {
-    rc = sqlite3_bind_double(stmt_.get(), at, *d);
-  } else if (const auto* b = v.bytes()) {
-    // A null pointer would bind NULL; an empty blob is not NULL.
-    const void* data = b->empty() ? static_cast<const void*>("") : b->data();
-    rc = sqlite3_bind_blob64(stmt_.get(), at, data, b->size(),
-                             SQLITE_TRANSIENT);
-  } else {
-    rc = sqlite3_bind_null(stmt_.get(), at);
-  }
+  const int rc = bind_value(stmt_.get(), at, v, SQLITE_TRANSIENT);
+  if (rc != SQLITE_OK) bind_rc_ = rc;
+  return *this;
+}
+
+statement& statement::bind_static(int at, std::string_view text) noexcept {
+  const int rc = bind_text(stmt_.get(), at, text, SQLITE_STATIC);
+  if (rc != SQLITE_OK) bind_rc_ = rc;
+  return *this;
+}
+
+statement& statement::bind_static_value(int at, const value& v) noexcept {
+  const int rc = bind_value(stmt_.get(), at, v, SQLITE_STATIC);
   if (rc != SQLITE_OK) bind_rc_ = rc;
   return *this;
 }
@@ -170,6 +195,10 @@ bool statement::is_integer(int column) const noexcept {
 }
 
 std::string statement::text(int column) const {
+  return std::string{view(column)};
+}
+
+std::string_view statement::view(int column) const noexcept {
   const auto* data = sqlite3_column_text(stmt_.get(), column);
   const int n = sqlite3_column_bytes(stmt_.get(), column);
   if (data == nullptr) return {};
@@ -214,6 +243,13 @@ result<connection> connection::open(const std::string& path, open_mode mode) {
     return fail(errc::invalid_argument, "a database needs a path");
   }
   if (auto ok = refuse_network_file_system(path); !ok) return ok.error();
+  if (opened_before_fork(path)) {
+    return fail(errc::misconfigured,
+                fmt::format("'{}' was open when this process was forked, and "
+                            "SQLite cannot open it again here; open it after "
+                            "exec(), or fork before it is opened",
+                            path));
+  }
   // A file that is there keeps its journal mode: it may be the application's.
   std::error_code ec;
   const bool fresh = mode == open_mode::create &&
@@ -227,6 +263,7 @@ result<connection> connection::open(const std::string& path, open_mode mode) {
   const int rc = sqlite3_open_v2(path.c_str(), &raw, flags, nullptr);
   connection db{handle{raw, closer{true}}};
   if (rc != SQLITE_OK) return translate(raw, rc, doing);
+  db.file_ = open_file::note(path);
   if (sqlite3_db_readonly(raw, "main") == 1) {
     return fail(errc::misconfigured,
                 fmt::format("{}: the file is read-only", doing));
@@ -242,6 +279,22 @@ result<connection> connection::open(const std::string& path, open_mode mode) {
     return ok.error();
   }
   return db;
+}
+
+connection::connection(handle db) noexcept : db_{std::move(db)} {}
+connection::connection(connection&& other) noexcept = default;
+
+connection& connection::operator=(connection&& other) noexcept {
+  if (this == &other) return *this;
+  if (file_ && file_->inherited()) leak();
+  cache_ = std::move(other.cache_);
+  db_ = std::move(other.db_);
+  file_ = std::move(other.file_);
+  return *this;
+}
+
+connection::~connection() {
+  if (file_ && file_->inherited()) leak();
 }
 
 connection connection::borrow(sqlite3* db) noexcept {
@@ -278,6 +331,31 @@ result<void> connection::exec(const std::string& sql, std::string_view doing) {
   return {};
 }
 
+result<void> connection::exec_each(std::string_view sql,
+                                   std::string_view doing,
+                                   const std::function<void()>& after) {
+  while (!sql.empty()) {
+    sqlite3_stmt* raw = nullptr;
+    const char* rest = nullptr;
+    const int rc = sqlite3_prepare_v3(db_.get(), sql.data(),
+                                      static_cast<int>(sql.size()), 0, &raw,
+                                      &rest);
+    if (rc != SQLITE_OK) return translate(db_.get(), rc, doing);
+    sql.remove_prefix(static_cast<std::size_t>(rest - sql.data()));
+    if (raw == nullptr) continue;  // a comment or blanks
+    statement s{raw};
+    if (auto ok = s.run(doing); !ok) return ok.error();
+    if (after) after();
+  }
+  return {};
+}
+
+bool connection::moved() const noexcept {
+  int moved = 0;
+  sqlite3_file_control(db_.get(), "main", SQLITE_FCNTL_HAS_MOVED, &moved);
+  return moved != 0;
+}
+
 void connection::busy_timeout(duration d) noexcept {
   using std::chrono::milliseconds;
   const auto ms = std::chrono::ceil<milliseconds>(d).count();
@@ -290,9 +368,17 @@ bool connection::in_transaction() const noexcept {
 }
 
 void connection::leak() noexcept {
-  // The statements would touch the database when they are finalised.
-  static_cast<void>(new decltype(cache_){std::move(cache_)});
-  static_cast<void>(db_.release());
+  // Kept where a leak checker finds it: this is on purpose.
+  struct remains {
+    std::unique_ptr<open_file> file;
+    handle db;
+    decltype(cache_) statements;
+  };
+  static auto& guard = *new std::mutex;
+  static auto& all = *new std::vector<remains>;
+  const std::lock_guard lock{guard};
+  // The statements as well: they touch the database when they are finalised.
+  all.push_back({std::move(file_), std::move(db_), std::move(cache_)});
 }
 
 result<transaction> transaction::begin_immediate(connection& db,

@@ -10,6 +10,7 @@
 #include <sqlite3.h>
 
 #include <cstdint>
+#include <functional>
 #include <lastdoor/clock.hpp>
 #include <lastdoor/errors.hpp>
 #include <lastdoor/fencing/value.hpp>
@@ -37,6 +38,9 @@ public:
   statement &bind(int at, std::int64_t v) noexcept;
   statement &bind(int at, std::string_view text) noexcept;
   statement &bind(int at, const value &v) noexcept;
+  // Without a copy: what is bound must stay where it is until `reset`.
+  statement &bind_static(int at, std::string_view text) noexcept;
+  statement &bind_static_value(int at, const value &v) noexcept;
 
   // True: a row is there. False: done.
   [[nodiscard]] result<bool> step(std::string_view doing);
@@ -47,6 +51,8 @@ public:
   [[nodiscard]] bool is_null(int column) const noexcept;
   [[nodiscard]] bool is_integer(int column) const noexcept;
   [[nodiscard]] std::string text(int column) const;
+  // The text where SQLite keeps it, until the next step or reset.
+  [[nodiscard]] std::string_view view(int column) const noexcept;
   [[nodiscard]] value any(int column) const;
   [[nodiscard]] int columns() const noexcept;
   // Rows changed by this statement itself (triggers not counted).
@@ -82,14 +88,23 @@ private:
 
 enum class open_mode : std::uint8_t { existing, create };
 
+class open_file;
+
 class connection {
 public:
   // Opens, refuses network file systems, turns extended result codes on,
   // sets WAL for a file that lastdoor creates and leaves others as they are.
+  // `misconfigured` in a process that was forked while the file was open
+  // here: see open_files.hpp.
   [[nodiscard]] static result<connection> open(const std::string &path,
                                                open_mode mode);
   // A view of a handle that somebody else owns and closes.
   [[nodiscard]] static connection borrow(sqlite3 *db) noexcept;
+
+  connection(connection &&other) noexcept;
+  connection &operator=(connection &&other) noexcept;
+  // Closes what `open` opened, except in a forked child: there it leaks.
+  ~connection();
 
   [[nodiscard]] sqlite3 *raw() const noexcept { return db_.get(); }
 
@@ -103,9 +118,19 @@ public:
   [[nodiscard]] result<void> exec(const std::string &sql,
                                   std::string_view doing);
 
+  // The same, and `after` runs after each statement. For a test that dies
+  // there; a text of one statement costs nothing more than exec.
+  [[nodiscard]] result<void> exec_each(std::string_view sql,
+                                       std::string_view doing,
+                                       const std::function<void()> &after);
+
   // How long SQLite waits for another writer; rounded up to milliseconds.
   void busy_timeout(duration d) noexcept;
   [[nodiscard]] bool in_transaction() const noexcept;
+
+  // True when the path no longer leads to the file that is open: somebody
+  // deleted, renamed or replaced it, and others use another one.
+  [[nodiscard]] bool moved() const noexcept;
 
   // Gives the handle up without closing it: the only safe thing to do with a
   // connection that came through fork().
@@ -126,8 +151,11 @@ private:
     }
   };
   using handle = std::unique_ptr<sqlite3, closer>;
-  explicit connection(handle db) noexcept : db_{std::move(db)} {}
+  explicit connection(handle db) noexcept;
 
+  // In this order: statements go first, then the handle, then the note that
+  // the file is open.
+  std::unique_ptr<open_file> file_;
   handle db_;
   std::unordered_map<std::string, statement, text_hash, std::equal_to<>> cache_;
 };
