@@ -16,6 +16,29 @@ namespace lastdoor {
 
 using duration = std::chrono::nanoseconds;
 
+/// A duration from a caller, of any unit. What nanoseconds cannot hold
+/// becomes the end of their range: `std::chrono::hours::max()` is a long
+/// time here, where a plain conversion would overflow to minus one hour.
+struct any_duration : duration {
+  constexpr any_duration() noexcept : duration{0} {}
+  template <class Rep, class Period>
+  constexpr any_duration(std::chrono::duration<Rep, Period> d) noexcept
+      : duration{within_range(d)} {}
+
+ private:
+  template <class Rep, class Period>
+  static constexpr duration within_range(std::chrono::duration<Rep, Period> d) {
+    const auto ns =
+        std::chrono::duration<long double, std::nano>{d}.count();
+    // Negated comparisons, so that a NaN ends up below as well.
+    if (!(ns > static_cast<long double>(duration::min().count())))
+      return duration::min();
+    if (!(ns < static_cast<long double>(duration::max().count())))
+      return duration::max();
+    return std::chrono::duration_cast<duration>(d);
+  }
+};
+
 /// Tag type of lastdoor's time points; see `clock` for how to read one.
 struct boot_time {
   using duration = lastdoor::duration;

@@ -9,7 +9,8 @@
 //   - Nothing here retries a stale write, and nothing is sent once the lease
 //     is locally too old.
 //
-// Thread safety: all members may be called from any thread.
+// Thread safety: a gateway may be used from any thread; a session belongs to
+// one thread at a time (its lease's `lost()` may be watched from others).
 // Lifetime: the gateway refers to the store; the store must outlive it and
 // its sessions.
 //
@@ -37,7 +38,8 @@ enum class barrier : std::uint8_t {
   /// `acquire` raises the mark before it returns. The default.
   at_grant,
   /// The first write raises it. Saves a call; until then a delayed write of
-  /// an earlier grant is still accepted.
+  /// an earlier grant is still accepted, and a token source that forgot is
+  /// noticed (and raised) only by that write, which is refused as stale.
   at_first_write,
 };
 

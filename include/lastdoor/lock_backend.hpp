@@ -25,6 +25,7 @@
 #include <lastdoor/clock.hpp>
 #include <lastdoor/grant.hpp>
 #include <lastdoor/token.hpp>
+#include <memory>
 #include <string>
 
 namespace lastdoor {
@@ -82,6 +83,14 @@ public:
 
   [[nodiscard]] virtual result<lease_status>
   inspect(const resource_name &resource) = 0;
+
+  /// Rings `bell` whenever `resource` may have become free, until the answer
+  /// is destroyed. Only a hint: rings may be missed or come for nothing, the
+  /// waiter polls all the same. Null: this back end has no notifications.
+  [[nodiscard]] virtual std::shared_ptr<void> watch(
+      const resource_name& /*resource*/, alarm& /*bell*/) {
+    return nullptr;
+  }
 
   /// Afterwards every new token is above `floor`. Never lowers anything.
   [[nodiscard]] virtual result<void> raise_floor(mark floor) = 0;

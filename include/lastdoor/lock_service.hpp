@@ -37,32 +37,32 @@ namespace lastdoor {
 /// Full jitter: each pause is random in [0, limit), the limit doubles from
 /// `first` up to `cap`.
 struct backoff_options {
-  duration first{std::chrono::milliseconds{5}};
-  duration cap{std::chrono::milliseconds{500}};
+  any_duration first{std::chrono::milliseconds{5}};
+  any_duration cap{std::chrono::milliseconds{500}};
 };
 
 struct acquire_options {
   /// How long the lease lives without renewal: 1 ms up to the back end's
   /// limit. Long enough for several round trips; 10 s suits most work.
-  duration ttl{std::chrono::seconds{10}};
+  any_duration ttl{std::chrono::seconds{10}};
 
   /// How long to wait while somebody else holds it. Zero: one attempt.
-  duration wait_at_most{0};
+  any_duration wait_at_most{};
 
   /// A grant with less validity left is undone (`too_slow`).
   /// Default: half the TTL.
-  std::optional<duration> minimum_validity;
+  std::optional<any_duration> minimum_validity;
 
   /// Renew in the background until release or loss.
   bool renew{true};
   /// Default: a third of the TTL. `renew_every` + one call timeout of the
   /// back end + `loss_margin` must be below the TTL, else invalid_argument;
   /// with the default, the call timeout is shortened instead.
-  std::optional<duration> renew_every;
+  std::optional<any_duration> renew_every;
 
   /// How long before the end of validity the loss is signalled.
   /// Default: a tenth of the TTL.
-  std::optional<duration> loss_margin;
+  std::optional<any_duration> loss_margin;
 
   backoff_options backoff;
 
@@ -76,12 +76,20 @@ struct acquire_options {
 struct lock_service_options {
   std::shared_ptr<clock> time = boot_clock();
   std::shared_ptr<observer> observe;
+  /// Where the jitter of pauses starts. Default: drawn from the kernel; a
+  /// fixed one makes a test repeatable.
+  std::optional<std::uint64_t> jitter_seed;
 };
 
 class lock_service {
 public:
   explicit lock_service(std::unique_ptr<lock_backend> backend,
                         lock_service_options options = {});
+
+  // Declared without their moving twins: a move is a copy, so there is no
+  // empty handle.
+  lock_service(const lock_service &) = default;
+  lock_service &operator=(const lock_service &) = default;
 
   /// Effect: a lease on `resource`, or an error and nothing held.
   /// Waits in the process's queue first, then on the back end. Not

@@ -117,28 +117,49 @@ statement& statement::bind(int at, std::int64_t v) noexcept {
   return *this;
 }
 
+namespace {
+
+int bind_text(sqlite3_stmt* s, int at, std::string_view text,
+              sqlite3_destructor_type keep) noexcept {
+  return sqlite3_bind_text64(s, at, text.data() ? text.data() : "",
+                             text.size(), keep, SQLITE_UTF8);
+}
+
+int bind_value(sqlite3_stmt* s, int at, const value& v,
+               sqlite3_destructor_type keep) noexcept {
+  if (const auto* i = v.integer()) return sqlite3_bind_int64(s, at, *i);
+  if (const auto* t = v.text()) return bind_text(s, at, *t, keep);
+  if (const auto* d = v.real()) return sqlite3_bind_double(s, at, *d);
+  if (const auto* b = v.bytes()) {
+    // A null pointer would bind NULL; an empty blob is not NULL.
+    const void* data = b->empty() ? static_cast<const void*>("") : b->data();
+    return sqlite3_bind_blob64(s, at, data, b->size(), keep);
+  }
+  return sqlite3_bind_null(s, at);
+}
+
+}  // namespace
+
 statement& statement::bind(int at, std::string_view text) noexcept {
-  const int rc =
-      sqlite3_bind_text64(stmt_.get(), at, text.data() ? text.data() : "",
-                          text.size(), SQLITE_TRANSIENT, SQLITE_UTF8);
+  const int rc = bind_text(stmt_.get(), at, text, SQLITE_TRANSIENT);
   if (rc != SQLITE_OK) bind_rc_ = rc;
   return *this;
 }
 
 statement& statement::bind(int at, const value& v) noexcept {
-  if (const auto* i = v.integer()) return bind(at, *i);
-  if (const auto* t = v.text()) return bind(at, std::string_view{*t});
-  int rc = SQLITE_OK;
-  if (const auto* d = v.real()) {
-    rc = sqlite3_bind_double(stmt_.get(), at, *d);
-  } else if (const auto* b = v.bytes()) {
-    // A null pointer would bind NULL; an empty blob is not NULL.
-    const void* data = b->empty() ? static_cast<const void*>("") : b->data();
-    rc = sqlite3_bind_blob64(stmt_.get(), at, data, b->size(),
-                             SQLITE_TRANSIENT);
-  } else {
-    rc = sqlite3_bind_null(stmt_.get(), at);
-  }
+  const int rc = bind_value(stmt_.get(), at, v, SQLITE_TRANSIENT);
+  if (rc != SQLITE_OK) bind_rc_ = rc;
+  return *this;
+}
+
+statement& statement::bind_static(int at, std::string_view text) noexcept {
+  const int rc = bind_text(stmt_.get(), at, text, SQLITE_STATIC);
+  if (rc != SQLITE_OK) bind_rc_ = rc;
+  return *this;
+}
+
+statement& statement::bind_static_value(int at, const value& v) noexcept {
+  const int rc = bind_value(stmt_.get(), at, v, SQLITE_STATIC);
   if (rc != SQLITE_OK) bind_rc_ = rc;
   return *this;
 }
@@ -174,6 +195,10 @@ bool statement::is_integer(int column) const noexcept {
 }
 
 std::string statement::text(int column) const {
+  return std::string{view(column)};
+}
+
+std::string_view statement::view(int column) const noexcept {
   const auto* data = sqlite3_column_text(stmt_.get(), column);
   const int n = sqlite3_column_bytes(stmt_.get(), column);
   if (data == nullptr) return {};

@@ -38,6 +38,9 @@ public:
   statement &bind(int at, std::int64_t v) noexcept;
   statement &bind(int at, std::string_view text) noexcept;
   statement &bind(int at, const value &v) noexcept;
+  // Without a copy: what is bound must stay where it is until `reset`.
+  statement &bind_static(int at, std::string_view text) noexcept;
+  statement &bind_static_value(int at, const value &v) noexcept;
 
   // True: a row is there. False: done.
   [[nodiscard]] result<bool> step(std::string_view doing);
@@ -48,6 +51,8 @@ public:
   [[nodiscard]] bool is_null(int column) const noexcept;
   [[nodiscard]] bool is_integer(int column) const noexcept;
   [[nodiscard]] std::string text(int column) const;
+  // The text where SQLite keeps it, until the next step or reset.
+  [[nodiscard]] std::string_view view(int column) const noexcept;
   [[nodiscard]] value any(int column) const;
   [[nodiscard]] int columns() const noexcept;
   // Rows changed by this statement itself (triggers not counted).

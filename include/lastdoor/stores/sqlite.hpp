@@ -24,6 +24,7 @@
 #include <lastdoor/fencing/rule.hpp>
 #include <lastdoor/stores/store.hpp>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -43,6 +44,11 @@ struct sqlite_store_options {
   /// How long to wait for another writer, within the grant's validity.
   duration busy_timeout{std::chrono::seconds{5}};
   std::shared_ptr<clock> time = boot_clock();
+  /// Called once with the store's connection: the place for PRAGMAs that last
+  /// (foreign_keys, synchronous, …), functions and collations. Default: as
+  /// SQLite opens it. Not for callbacks that the store needs itself: the
+  /// authorizer, the commit hook, the busy handler.
+  std::function<result<void>(sqlite3 *)> on_open;
 };
 
 class sqlite_store final : public store {
@@ -80,12 +86,9 @@ public:
   [[nodiscard]] static result<void> finish_in(sqlite3 *db, const grant &g);
 
   class impl; // src/stores only
-
-private:
-  friend result<sqlite_store> open_sqlite_store(const std::string &path,
-                                                sqlite_store_options options);
   explicit sqlite_store(std::unique_ptr<impl> i) noexcept;
 
+private:
   // One claimed transaction, erased: `body` says whether to commit.
   [[nodiscard]] result<receipt>
   run(const grant &g, const write_options &o,
