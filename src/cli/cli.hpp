@@ -1,8 +1,10 @@
-// Placeholder until the tool arrives.
+// cli.hpp: the tool `lastdoor`, as a function.
 #pragma once
 
 namespace lastdoor::cli {
 
-int run(int argc, char** argv);
+// Parses the command line, does what it says, answers the exit code. Never
+// throws.
+int run(int argc, char** argv) noexcept;
 
 }  // namespace lastdoor::cli
