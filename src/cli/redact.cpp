@@ -8,7 +8,7 @@ namespace lastdoor::cli {
 namespace {
 
 constexpr std::string_view hidden = "***";
-constexpr std::string_view separators = "?&;";
+constexpr std::string_view separators = "?&; \t\n";
 
 char lower(char c) {
   return static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -48,7 +48,7 @@ std::string without_userinfo(std::string_view url) {
   return out;
 }
 
-// name=value, where name follows '?', '&', ';' or starts the word.
+// name=value, where name follows a separator or starts the text.
 std::string without_parameters(std::string_view url) {
   std::string out;
   for (std::size_t at = 0; at <= url.size();) {

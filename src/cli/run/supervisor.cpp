@@ -135,6 +135,7 @@ void supervisor::reap() {
 
 void supervisor::stopped(int by_signal) noexcept {
   if (by_signal == SIGTTIN || by_signal == SIGTTOU) {
+    wants_terminal_ = true;
     if (terminal_.lend(child_.pid())) {
       pass_on(SIGCONT);
     }
@@ -155,8 +156,7 @@ void supervisor::resume() noexcept {
   if (!lease_.check()) {
     return;
   }
-  const auto seen = look_at(child_.pid());
-  if (seen && seen->state == 'T') {
+  if (wants_terminal_ && !terminal_.is_lent()) {
     terminal_.lend(child_.pid());
   }
   pass_on(SIGCONT);

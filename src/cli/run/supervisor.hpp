@@ -83,6 +83,7 @@ class supervisor {
   bool report_open_{true};
   bool command_ended_{false};
   bool any_child_{true};
+  bool wants_terminal_{false};  // it was stopped for want of it
   time_point valid_until_;  // the last that is known
   time_point kill_at_{};
   time_point give_up_at_{};
