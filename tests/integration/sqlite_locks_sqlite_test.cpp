@@ -14,8 +14,7 @@ using ::testing::HasSubstr;
 
 class SqliteLocks : public ::testing::Test {
  protected:
-  [[nodiscard]] std::int64_t next_token(contender& c,
-                                        const std::string& resource = "r") {
+  std::int64_t next_token(contender& c, const std::string& resource = "r") {
     auto g = c.acquire(resource, 60s);
     EXPECT_EQ(outcome_of(g), "ok");
     if (!g) {
@@ -85,13 +84,12 @@ TEST_F(SqliteLocks, S08_CounterIsNeitherLoweredNorDeleted) {
   auto a = open_locks(path);
   next_token(a);
   raw_sqlite db{path};
-  for (const auto* sql :
-       {"DELETE FROM lastdoor_counters",
-        "UPDATE lastdoor_counters SET value = 0",
-        "UPDATE lastdoor_counters SET reserved_until = 1",
-        "UPDATE lastdoor_counters SET name_space = 'x'",
-        "INSERT OR REPLACE INTO lastdoor_counters VALUES "
-        "('default', 0, 0, '')"}) {
+  for (const auto* sql : {"DELETE FROM lastdoor_counters",
+                          "UPDATE lastdoor_counters SET value = 0",
+                          "UPDATE lastdoor_counters SET reserved_until = 1",
+                          "UPDATE lastdoor_counters SET name_space = 'x'",
+                          "INSERT OR REPLACE INTO lastdoor_counters VALUES "
+                          "('default', 0, 0, '')"}) {
     EXPECT_THROW(db.run(sql), std::runtime_error) << sql;
   }
   EXPECT_EQ(next_token(a), 2);
@@ -117,13 +115,12 @@ TEST_F(SqliteLocks, S09_R35_UnusableCounterGrantsNothing) {
       {"UPDATE lastdoor_counters SET value = 9007199254740991, "
        "reserved_until = 9007199254740991",
        "token_exhausted"},
-      {"UPDATE lastdoor_counters SET value = 9007199254740992.5", "damaged"},
+      {"UPDATE lastdoor_counters SET value = 1.5", "damaged"},
       {"UPDATE lastdoor_counters SET value = 'abc'", "damaged"},
       {"UPDATE lastdoor_counters SET value = x'31'", "damaged"},
       {"UPDATE lastdoor_counters SET reserved_until = 'abc'", "damaged"},
       {"UPDATE lastdoor_counters SET value = -1", "damaged"},
-      {"UPDATE lastdoor_counters SET value = 5, reserved_until = 4",
-       "damaged"},
+      {"UPDATE lastdoor_counters SET value = 5, reserved_until = 4", "damaged"},
       {"UPDATE lastdoor_counters SET reserved_until = 9223372036854775807",
        "damaged"},
       {"DELETE FROM lastdoor_counters", "damaged"},
@@ -137,8 +134,9 @@ TEST_F(SqliteLocks, S09_R35_UnusableCounterGrantsNothing) {
     next_token(a);
     tamper(file, sql);
     raw_sqlite db{file};
-    const auto counter = db.text("SELECT *, typeof(value) FROM "
-                                 "lastdoor_counters");
+    const auto counter = db.text(
+        "SELECT *, typeof(value) FROM "
+        "lastdoor_counters");
     const auto leases = db.text("SELECT * FROM lastdoor_leases");
     EXPECT_EQ(outcome_of(a.acquire("r", 60s)), outcome);
     EXPECT_FALSE(a.inspect("r").held);
@@ -287,8 +285,8 @@ TEST_F(SqliteLocks, R06_GrantThatCameTooLateIsUndone) {
   auto backend = open_sqlite_backend(path, options).value();
   const auto name = resource_name::parse("r").value();
   const auto owner = owner_id::generate().value();
-  auto late = backend->try_acquire(
-      {name, owner, 2s, "", time_point{duration{24h}}});
+  auto late =
+      backend->try_acquire({name, owner, 2s, "", time_point{duration{24h}}});
   EXPECT_EQ(outcome_of(late), "too_slow");
   EXPECT_EQ(raw_sqlite{path}.text("SELECT released FROM lastdoor_leases"),
             "1|");

@@ -2,8 +2,9 @@
 // that fails when it is told to.
 //
 // At each sync the content of the file is copied aside; after a power cut
-// that copy is all that is left. That is the worst that a power cut may do
-// short of tearing writes, which SQLite's checksums are for.
+// that copy is all that is left. A deleted file comes back unless the deletion
+// was synced. That is the worst that a power cut may do short of tearing
+// writes, which SQLite's checksums are for.
 //
 // One per program; it becomes SQLite's default. For one thread.
 #pragma once
@@ -34,12 +35,14 @@ class recording_vfs {
   bool fail_syncs{false};   // as a disk fails that is about to die
   bool fail_writes{false};  // as above
 
-  // What a power cut leaves of the database at `from` goes to `to`.
+  // What a power cut leaves of the database at `from` goes to `to`, where it
+  // lies on the disk.
   static void power_cut(const std::string& from, const std::string& to) {
     for (const auto* suffix : {"", "-wal", "-journal"}) {
       const auto synced = from + suffix + ".synced";
       if (std::filesystem::exists(synced)) {
         std::filesystem::copy_file(synced, to + suffix);
+        std::filesystem::copy_file(synced, to + suffix + ".synced");
       }
     }
   }
@@ -55,6 +58,7 @@ class recording_vfs {
     vfs_.szOsFile = static_cast<int>(sizeof(file)) + real_->szOsFile;
     vfs_.zName = "lastdoor-recording";
     vfs_.xOpen = open;
+    vfs_.xDelete = remove;
     only_ = this;
     sqlite3_vfs_register(&vfs_, 1);
   }
@@ -76,13 +80,20 @@ class recording_vfs {
     return rc;
   }
 
+  static int remove(sqlite3_vfs*, const char* name, int and_sync) {
+    if (and_sync != 0) {
+      ++only_->syncs;
+      std::filesystem::remove(std::string{name} + ".synced");
+    }
+    return only_->real_->xDelete(only_->real_, name, 0);
+  }
+
   static int close(sqlite3_file* f) {
     delete mine(f)->path;
     return real(f)->pMethods->xClose(real(f));
   }
 
-  static int write(sqlite3_file* f, const void* from, int n,
-                   sqlite3_int64 at) {
+  static int write(sqlite3_file* f, const void* from, int n, sqlite3_int64 at) {
     if (only_->fail_writes) {
       return SQLITE_IOERR_WRITE;
     }

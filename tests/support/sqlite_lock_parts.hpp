@@ -16,8 +16,8 @@ namespace lastdoor::testing {
 inline contender open_locks(const std::string& path,
                             const sqlite_locks_options& options = {},
                             const std::string& boot = "this boot") {
-  return contender{
-      open_sqlite_backend_in_boot(path, options, boot).value(), "us"};
+  return contender{open_sqlite_backend_in_boot(path, options, boot).value(),
+                   "us"};
 }
 
 // Lets a test write what lastdoor itself refuses to.
