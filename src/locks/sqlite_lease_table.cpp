@@ -172,7 +172,7 @@ result<bool> lease_table::extend(const grant& g, time_point now,
   return (*s)->changes() == 1;
 }
 
-result<void> lease_table::free(const resource_name& resource,
+result<bool> lease_table::free(const resource_name& resource,
                                const owner_id& owner, std::string_view doing) {
   auto s = db_.cached(free_lease, doing);
   if (!s) {
@@ -181,7 +181,10 @@ result<void> lease_table::free(const resource_name& resource,
   (*s)->bind(1, std::string_view{name_space_})
       .bind(2, std::string_view{resource.str()})
       .bind(3, std::string_view{owner.str()});
-  return run(**s, doing);
+  if (auto ok = run(**s, doing); !ok) {
+    return ok.error();
+  }
+  return (*s)->changes() == 1;
 }
 
 error lease_table::damaged_counter(std::string_view why,

@@ -78,8 +78,8 @@ class lease_table {
   [[nodiscard]] result<bool> extend(const grant& g, time_point now,
                                     time_point expires_at,
                                     std::string_view doing);
-  // Frees the lease of this owner, if there is one.
-  [[nodiscard]] result<void> free(const resource_name& resource,
+  // Frees the lease of this owner. False when there is none.
+  [[nodiscard]] result<bool> free(const resource_name& resource,
                                   const owner_id& owner,
                                   std::string_view doing);
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <optional>
 #include <utility>
 
@@ -120,7 +119,7 @@ class sqlite_backend final : public lock_backend {
                                                   durability level);
   [[nodiscard]] result<token_counter> draw(const std::optional<lease_row>& row,
                                            const token_counter& counter) const;
-  result<void> free_own(const resource_name& resource, const owner_id& owner);
+  result<bool> free_own(const resource_name& resource, const owner_id& owner);
 
   const source_name source_;
   const duration call_timeout_;
@@ -260,7 +259,8 @@ result<fencing_token> sqlite_backend::grant_lease(
   return **token;
 }
 
-result<void> sqlite_backend::free_own(const resource_name& resource,
+// False when there is no such lease.
+result<bool> sqlite_backend::free_own(const resource_name& resource,
                                       const owner_id& owner) {
   if (auto ok = rows_.set(durability::written); !ok) {
     return ok.error();
@@ -269,10 +269,14 @@ result<void> sqlite_backend::free_own(const resource_name& resource,
   if (!tx) {
     return tx.error();
   }
-  if (auto ok = rows_.free(resource, owner, releasing); !ok) {
+  auto freed = rows_.free(resource, owner, releasing);
+  if (!freed) {
+    return freed.error();
+  }
+  if (auto ok = tx->commit(releasing); !ok) {
     return ok.error();
   }
-  return tx->commit(releasing);
+  return *freed;
 }
 
 result<lease_answer> sqlite_backend::acquire_by_deadline(
@@ -373,7 +377,14 @@ result<void> sqlite_backend::release_by_deadline(const grant& held,
   if (!(*row)->held_at(time_->now())) {
     return not_owner(held);
   }
-  return free_own(held.resource(), held.owner());
+  auto freed = free_own(held.resource(), held.owner());
+  if (!freed) {
+    return freed.error();
+  }
+  if (!*freed) {
+    return not_owner(held);  // it ran out and was taken while we waited
+  }
+  return {};
 }
 
 result<lease_status> sqlite_backend::look_at(const resource_name& resource) {
@@ -429,17 +440,6 @@ result<void> sqlite_backend::raise_floor(mark floor) {
 
 }  // namespace
 
-result<std::string> read_boot_id() {
-  std::ifstream file{"/proc/sys/kernel/random/boot_id"};
-  std::string id;
-  if (!(file >> id)) {
-    return fail(errc::misconfigured,
-                "/proc/sys/kernel/random/boot_id cannot be read, so a lease "
-                "of an earlier boot could not be told from one of this boot");
-  }
-  return id;
-}
-
 result<std::unique_ptr<lock_backend>> open_sqlite_backend_in_boot(
     const std::string& path, const sqlite_locks_options& options,
     std::string boot_id) {
@@ -471,24 +471,6 @@ result<std::unique_ptr<lock_backend>> open_sqlite_backend_in_boot(
   }
   return std::unique_ptr<lock_backend>{
       std::make_unique<sqlite_backend>(std::move(*rows), *source, options)};
-}
-
-result<std::unique_ptr<lock_backend>> open_sqlite_backend(
-    const std::string& path, const sqlite_locks_options& options) {
-  auto boot_id = read_boot_id();
-  if (!boot_id) {
-    return boot_id.error();
-  }
-  return open_sqlite_backend_in_boot(path, options, std::move(*boot_id));
-}
-
-result<lock_service> open_sqlite_locks(const std::string& path,
-                                       const sqlite_locks_options& options) {
-  auto backend = open_sqlite_backend(path, options);
-  if (!backend) {
-    return backend.error();
-  }
-  return lock_service{std::move(*backend), options.service};
 }
 
 }  // namespace lastdoor

@@ -34,19 +34,19 @@ void grant_through_power_cuts(const temp_folder& folder, std::string file,
                               std::uint64_t at_most) {
   std::mt19937_64 random{test_seed()};
   std::int64_t highest = 0;
-  for (int cut = 0; cut < 8; ++cut) {
+  for (int cut = 0; cut < 6; ++cut) {
     SCOPED_TRACE("power cut " + std::to_string(cut));
     {
       auto a = open_locks(file, {}, "boot " + std::to_string(cut));
       const auto grants = 1 + random() % at_most;
       for (std::uint64_t i = 0; i < grants; ++i) {
-        auto g = a.acquire("r" + std::to_string(i % 3), 60s);
+        auto g = a.acquire("r" + std::to_string(i), 60s);
         ASSERT_EQ(outcome_of(g), "ok");
         ASSERT_GT(g->token().value(), highest);
         highest = g->token().value();
-        ASSERT_EQ(outcome_of(a.release(*g)), "ok");
       }
-      // While it is open: closing would sync.
+      // Right after a grant, and while the file is open: closing it would
+      // sync.
       const auto left = folder / ("cut" + std::to_string(cut) + ".db");
       recording_vfs::power_cut(file, left);
       file = left;
@@ -57,7 +57,7 @@ void grant_through_power_cuts(const temp_folder& folder, std::string file,
 
 TEST_F(SqliteLockFaults, G8_PowerCutsRepeatNoToken) {
   recording_vfs::install();
-  grant_through_power_cuts(folder, path, 1500);
+  grant_through_power_cuts(folder, path, 1300);
 }
 
 TEST_F(SqliteLockFaults, G8_PowerCutsRepeatNoTokenWithoutALog) {
@@ -65,7 +65,7 @@ TEST_F(SqliteLockFaults, G8_PowerCutsRepeatNoTokenWithoutALog) {
   raw_sqlite{path}.run(
       "PRAGMA synchronous = EXTRA; PRAGMA journal_mode = DELETE;"
       "CREATE TABLE t (x)");
-  grant_through_power_cuts(folder, path, 50);
+  grant_through_power_cuts(folder, path, 2);
 }
 
 TEST_F(SqliteLockFaults, GrantsDoNotWaitForTheDisk) {

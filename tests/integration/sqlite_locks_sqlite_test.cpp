@@ -105,6 +105,7 @@ TEST_F(SqliteLocks, R19_TokensRiseAfterGoingOnInTheSameBoot) {
 struct bad_counter {
   const char* sql;
   const char* outcome;
+  const char* resource{"r"};
 };
 
 TEST_F(SqliteLocks, S09_R35_UnusableCounterGrantsNothing) {
@@ -124,9 +125,10 @@ TEST_F(SqliteLocks, S09_R35_UnusableCounterGrantsNothing) {
       {"UPDATE lastdoor_counters SET reserved_until = 9223372036854775807",
        "damaged"},
       {"DELETE FROM lastdoor_counters", "damaged"},
+      {"DELETE FROM lastdoor_counters", "damaged", "never locked before"},
       {"UPDATE lastdoor_counters SET value = 0", "damaged"},
   };
-  for (const auto& [sql, outcome] : cases) {
+  for (const auto& [sql, outcome, resource] : cases) {
     SCOPED_TRACE(sql);
     temp_folder own;
     const auto file = own / "locks.db";
@@ -138,8 +140,8 @@ TEST_F(SqliteLocks, S09_R35_UnusableCounterGrantsNothing) {
         "SELECT *, typeof(value) FROM "
         "lastdoor_counters");
     const auto leases = db.text("SELECT * FROM lastdoor_leases");
-    EXPECT_EQ(outcome_of(a.acquire("r", 60s)), outcome);
-    EXPECT_FALSE(a.inspect("r").held);
+    EXPECT_EQ(outcome_of(a.acquire(resource, 60s)), outcome);
+    EXPECT_FALSE(a.inspect(resource).held);
     EXPECT_EQ(db.text("SELECT * FROM lastdoor_leases"), leases);
     EXPECT_EQ(db.text("SELECT *, typeof(value) FROM lastdoor_counters"),
               counter);
@@ -224,8 +226,10 @@ TEST_F(SqliteLocks, FileThatStaysLockedIsUnavailableAndUnchanged) {
 // Holds the file's write lock for a while, from another thread.
 class passing_writer {
  public:
-  passing_writer(const std::string& path, duration how_long) : db_{path} {
-    db_.run("BEGIN IMMEDIATE");
+  passing_writer(const std::string& path, duration how_long,
+                 const std::string& change = "")
+      : db_{path} {
+    db_.run("BEGIN IMMEDIATE;" + change);
     thread_ = std::thread{[this, how_long] {
       pause_for(how_long);
       db_.run("COMMIT");
@@ -261,6 +265,30 @@ TEST_F(SqliteLocks, P07_RenewalThatWaitedTooLongIsRefused) {
   const passing_writer writer{path, 900ms};
   EXPECT_EQ(outcome_of(a.renew(*g, 60s)), "not_owner");
   EXPECT_FALSE(a.inspect("r").held);
+}
+
+// The look before the transaction still finds the lease.
+TEST_F(SqliteLocks, R04_LeaseThatWasTakenMeanwhileIsNotTouched) {
+  auto a = open_locks(path);
+  const auto other = owner_id::generate().value().str();
+  for (const bool renewing : {true, false}) {
+    auto g = a.acquire("r", 60s);
+    ASSERT_EQ(outcome_of(g), "ok");
+    {
+      const passing_writer writer{
+          path, 300ms,
+          "UPDATE lastdoor_leases SET token = token + 1, owner = '" + other +
+              "'"};
+      if (renewing) {
+        EXPECT_EQ(outcome_of(a.renew(*g, 10min)), "not_owner");
+      } else {
+        EXPECT_EQ(outcome_of(a.release(*g)), "not_owner");
+      }
+    }
+    EXPECT_TRUE(a.inspect("r").held);
+    EXPECT_LE(a.inspect("r").remaining, 60s);
+    raw_sqlite{path}.run("UPDATE lastdoor_leases SET released = 1, token = 1");
+  }
 }
 
 // Steps on with each look.
