@@ -97,7 +97,8 @@ bool keeper::sync(const std::shared_ptr<lease_state>& lease) {
 
 void keeper::look_again() noexcept {
   const locked lock{mutex_};
-  if (timer_.bell) timer_.bell->ring();
+  if (timer_.bell)
+    timer_.bell->ring();
 }
 
 keeper::leases keeper::stop() {

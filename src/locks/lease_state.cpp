@@ -123,7 +123,8 @@ void lease_state::leave(phase from, loss_reason reason, const error* why) {
     grant_.end();
   }
   static_cast<void>(core_->keeper().sync(shared_from_this()));
-  if (reason == loss_reason::clock_jump) core_->keeper().look_again();
+  if (reason == loss_reason::clock_jump)
+    core_->keeper().look_again();
   lost_.request_stop();
   // Only where the service may still hold the lease is it worth waiting.
   const bool stands =

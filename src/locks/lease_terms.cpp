@@ -15,12 +15,6 @@ using std::chrono::milliseconds;
 constexpr duration ttl_min = milliseconds{1};
 constexpr std::size_t holder_bytes_max = 512;
 
-// In ms, with as many digits as it takes: 999 us must not read as 1 ms.
-std::string in_ms(duration d) {
-  return fmt::format("{} ms",
-                     std::chrono::duration<double, std::milli>{d}.count());
-}
-
 error refuse(std::string why) {
   return fail(errc::invalid_argument, std::move(why));
 }
@@ -78,6 +72,11 @@ result<void> check_budget(const lease_terms& t) {
 }
 
 }  // namespace
+
+std::string in_ms(duration d) {
+  return fmt::format("{} ms",
+                     std::chrono::duration<double, std::milli>{d}.count());
+}
 
 result<lease_terms> checked_terms(const acquire_options& o,
                                   const lock_backend& backend) {

@@ -15,8 +15,8 @@ void waiting_room::drop_if_unused(lines::iterator at) {
     lines_.erase(at);
 }
 
-void waiting_room::leaving(const resource_name& resource,
-                           const owner_id& owner, time_point until) {
+void waiting_room::leaving(const resource_name& resource, const owner_id& owner,
+                           time_point until) {
   const locked lock{mutex_};
   const auto at = lines_.find(resource.str());
   if (at != lines_.end() && at->second.held_by(owner))
