@@ -66,7 +66,8 @@ class fake_clock final : public clock,
     for (;;) {
       changed_.wait(lock, [&] { return settled(); });
       const time_point next = next_wake_up();
-      if (next > end) break;
+      if (next > end)
+        break;
       now_ = std::max(now_, next);
       wake_due();
     }
@@ -133,7 +134,8 @@ class fake_clock final : public clock,
     void ring() noexcept override {
       const std::lock_guard lock{time_->mutex_};
       rung_ = true;
-      if (time_->asleep_.contains(this)) wake();
+      if (time_->asleep_.contains(this))
+        wake();
     }
 
     void wake() noexcept {
@@ -146,7 +148,8 @@ class fake_clock final : public clock,
    private:
     void take() {
       const auto me = std::this_thread::get_id();
-      if (used_ && user_ == me) return;
+      if (used_ && user_ == me)
+        return;
       give_up();
       used_ = true;
       user_ = me;
@@ -180,13 +183,15 @@ class fake_clock final : public clock,
   }
   [[nodiscard]] time_point next_wake_up() const {
     time_point next = time_point::max();
-    for (const bell* b : asleep_) next = std::min(next, b->until());
+    for (const bell* b : asleep_)
+      next = std::min(next, b->until());
     return next;
   }
   void wake_due() {
     for (auto at = asleep_.begin(); at != asleep_.end();) {
       bell* const b = *at++;
-      if (b->until() <= now_) b->wake();
+      if (b->until() <= now_)
+        b->wake();
     }
     changed_.notify_all();
   }

@@ -65,14 +65,17 @@ class holds_value {
   bool MatchAndExplain(const R& r, std::ostream* out) const {
     using value_type = std::decay_t<decltype(*r)>;
     if (!r.has_value()) {
-      if (out != nullptr) *out << "which failed: " << r.error().message();
+      if (out != nullptr)
+        *out << "which failed: " << r.error().message();
       return false;
     }
     ::testing::StringMatchResultListener why;
-    const bool good = ::testing::SafeMatcherCast<const value_type&>(inner_)
-                          .MatchAndExplain(*r, &why);
-    if (out != nullptr) *out << "whose value does" << (good ? "" : " not")
-                             << " match " << why.str();
+    const bool good =
+        ::testing::SafeMatcherCast<const value_type&>(inner_).MatchAndExplain(
+            *r, &why);
+    if (out != nullptr)
+      *out << "whose value does" << (good ? "" : " not") << " match "
+           << why.str();
     return good;
   }
   void DescribeTo(std::ostream* out) const { *out << "holds a given value"; }
@@ -92,10 +95,12 @@ class fails_with {
   template <class R>
   bool MatchAndExplain(const R& r, std::ostream* out) const {
     if (r.has_value()) {
-      if (out != nullptr) *out << "which succeeded";
+      if (out != nullptr)
+        *out << "which succeeded";
       return false;
     }
-    if (out != nullptr) *out << "which failed: " << r.error().message();
+    if (out != nullptr)
+      *out << "which failed: " << r.error().message();
     return r.error().code() == code_;
   }
   void DescribeTo(std::ostream* out) const {
