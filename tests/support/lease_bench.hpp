@@ -113,7 +113,8 @@ class acquirer {
           done_ = true;
         }} {}
   ~acquirer() {
-    if (thread_.joinable()) thread_.join();
+    if (thread_.joinable())
+      thread_.join();
   }
   acquirer(const acquirer&) = delete;
   acquirer& operator=(const acquirer&) = delete;
@@ -121,11 +122,13 @@ class acquirer {
   [[nodiscard]] bool done() const { return done_.load(); }
   // Waits for it.
   [[nodiscard]] result<lease>& got() {
-    if (thread_.joinable()) thread_.join();
+    if (thread_.joinable())
+      thread_.join();
     return *got_;
   }
   [[nodiscard]] time_point ended_at() {
-    if (thread_.joinable()) thread_.join();
+    if (thread_.joinable())
+      thread_.join();
     return took_;
   }
 

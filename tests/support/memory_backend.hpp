@@ -62,7 +62,8 @@ class memory_server {
     if (at.owner != g.owner().str())
       return fail(errc::not_owner, "no such lease");
     at.expires = time_point::min();
-    if (forgetful_) at.owner.clear();
+    if (forgetful_)
+      at.owner.clear();
     return {};
   }
 
@@ -179,7 +180,8 @@ class memory_backend final : public lock_backend {
   }
   void hint() {
     const std::lock_guard lock{mutex_};
-    for (alarm* b : bells_) b->ring();
+    for (alarm* b : bells_)
+      b->ring();
   }
   void offer_hints() {
     const std::lock_guard lock{mutex_};
@@ -188,7 +190,8 @@ class memory_backend final : public lock_backend {
   void unstick() {
     const std::lock_guard lock{mutex_};
     unstuck_ = true;
-    if (stuck_on_ != nullptr) stuck_on_->ring();
+    if (stuck_on_ != nullptr)
+      stuck_on_->ring();
   }
 
   [[nodiscard]] const source_name& source() const noexcept override {
@@ -231,7 +234,8 @@ class memory_backend final : public lock_backend {
   [[nodiscard]] std::shared_ptr<void> watch(const resource_name& /*resource*/,
                                             alarm& bell) override {
     const std::lock_guard lock{mutex_};
-    if (!hints_) return nullptr;
+    if (!hints_)
+      return nullptr;
     bells_.push_back(&bell);
     return {&bell, [this](alarm* gone) {
               const std::lock_guard again{mutex_};
@@ -257,8 +261,10 @@ class memory_backend final : public lock_backend {
     p.deadline = deadline;
     p.began.push_back(time_->now());
     most_inside_ = std::max(most_inside_, ++inside_);
-    if (p.times == 0) return {};
-    if (p.times != for_ever) --p.times;
+    if (p.times == 0)
+      return {};
+    if (p.times != for_ever)
+      --p.times;
     return p.what;
   }
 
@@ -268,7 +274,8 @@ class memory_backend final : public lock_backend {
     const auto bell = time_->make_alarm();
     {
       const std::lock_guard lock{mutex_};
-      if (unstuck_) return;
+      if (unstuck_)
+        return;
       stuck_on_ = bell.get();
     }
     while (!bell->wait_until(time_point::max())) {

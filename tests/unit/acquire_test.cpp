@@ -92,8 +92,7 @@ TEST(Arguments, X06_TheTimeBudgetOfARenewalMustFitIntoTheTtl) {
   EXPECT_THAT(b.acquire({.ttl = 3s, .renew_every = 2s}),
               FailsWith(errc::invalid_argument));
   // 5 s + 2 s + 1 s against 8 s, and one nanosecond more.
-  const acquire_options exact{
-      .ttl = 8s, .renew_every = 5s, .loss_margin = 1s};
+  const acquire_options exact{.ttl = 8s, .renew_every = 5s, .loss_margin = 1s};
   EXPECT_THAT(b.acquire(exact), FailsWith(errc::invalid_argument));
   EXPECT_EQ(b.backend->calls(), 0);
   acquire_options fits = exact;
@@ -115,7 +114,8 @@ TEST(Arguments, X06_WithTheDefaultTheCallIsShortenedInstead) {
 TEST(Attempt, HasAFreshOwnerAndADeadline) {
   lease_bench b{{.call_timeout = 700ms}};
   const time_point start = b.time->now();
-  for (int i = 0; i < 3; ++i) b.acquire().value().release().value();
+  for (int i = 0; i < 3; ++i)
+    b.acquire().value().release().value();
   const auto owners = b.server->owners();
   EXPECT_EQ(std::set<std::string>(owners.begin(), owners.end()).size(), 3U);
   EXPECT_EQ(b.backend->last_deadline(verb::acquire), start + 700ms);
@@ -135,8 +135,7 @@ TEST(Attempt, R18_TheTokenIsTheGrantsForEver) {
 
 TEST(Attempt, R05_ValidityIsCountedFromBeforeTheRequest) {
   lease_bench b;
-  b.backend->fails(verb::acquire,
-                   {.what = fault::kind::slow, .takes = 300ms},
+  b.backend->fails(verb::acquire, {.what = fault::kind::slow, .takes = 300ms},
                    memory_backend::once);
   auto held = b.acquire({.ttl = 1s}).value();
   EXPECT_EQ(held.remaining(), 700ms);
@@ -170,8 +169,7 @@ TEST(Attempt, R06_TooLittleValidityIsTooSlowAndUndone) {
 
 TEST(Attempt, R06_ExactlyTheMinimumIsEnough) {
   lease_bench b;
-  b.backend->fails(verb::acquire,
-                   {.what = fault::kind::slow, .takes = 500ms},
+  b.backend->fails(verb::acquire, {.what = fault::kind::slow, .takes = 500ms},
                    memory_backend::once);
   EXPECT_THAT(b.acquire({.ttl = 1s}), IsOk());
 }
@@ -179,8 +177,7 @@ TEST(Attempt, R06_ExactlyTheMinimumIsEnough) {
 TEST(Attempt, R06_NothingLeftIsTooSlowWhateverTheMinimum) {
   for (const duration takes : {duration{1s}, duration{2s}}) {
     lease_bench b;
-    b.backend->fails(verb::acquire,
-                     {.what = fault::kind::slow, .takes = takes},
+    b.backend->fails(verb::acquire, {.what = fault::kind::slow, .takes = takes},
                      memory_backend::once);
     EXPECT_THAT(b.acquire({.ttl = 1s, .minimum_validity = 1ns}),
                 FailsWith(errc::too_slow));
@@ -190,8 +187,7 @@ TEST(Attempt, R06_NothingLeftIsTooSlowWhateverTheMinimum) {
 
 TEST(Attempt, AGrantThatWouldBeLostAtOnceIsTooSlow) {
   lease_bench b;
-  b.backend->fails(verb::acquire,
-                   {.what = fault::kind::slow, .takes = 900ms},
+  b.backend->fails(verb::acquire, {.what = fault::kind::slow, .takes = 900ms},
                    memory_backend::once);
   EXPECT_THAT(b.acquire({.ttl = 1s, .minimum_validity = 1ms}),
               FailsWith(errc::too_slow));
@@ -219,8 +215,7 @@ TEST(Attempt, AnUndoThatFailsIsNotFatal) {
   lease_bench b;
   b.backend->fails(verb::acquire, {fault::kind::lost_reply},
                    memory_backend::once);
-  b.backend->fails(verb::release, {fault::kind::error},
-                   memory_backend::once);
+  b.backend->fails(verb::release, {fault::kind::error}, memory_backend::once);
   EXPECT_THAT(b.acquire({.ttl = 5s}), FailsWith(errc::in_doubt));
   b.time->advance(5s);
   EXPECT_THAT(b.acquire(), IsOk());
@@ -228,8 +223,7 @@ TEST(Attempt, AnUndoThatFailsIsNotFatal) {
 
 TEST(Attempt, ABackendThatThrowsIsInternalAndUndone) {
   lease_bench b;
-  b.backend->fails(verb::acquire, {fault::kind::throws},
-                   memory_backend::once);
+  b.backend->fails(verb::acquire, {fault::kind::throws}, memory_backend::once);
   EXPECT_THAT(b.acquire({.wait_at_most = 1h}), FailsWith(errc::internal));
   EXPECT_EQ(b.backend->calls(verb::release), 1);
 }
@@ -244,13 +238,12 @@ TEST(Attempt, R37_EveryScenarioHasACodeOfItsOwn) {
   auto held = b.acquire({.ttl = 1s, .renew = false}).value();
   note(b.acquire());  // busy
   b.time->advance(1s);
-  note(held.check());             // lease_lost
-  note(b.acquire({.ttl = 0s}));   // invalid_argument
+  note(held.check());            // lease_lost
+  note(b.acquire({.ttl = 0s}));  // invalid_argument
   b.backend->fails(verb::acquire, {.what = fault::kind::slow, .takes = 1s},
                    memory_backend::once);
   note(b.acquire({.ttl = 1s}));  // too_slow
-  b.backend->fails(verb::acquire, {fault::kind::error},
-                   memory_backend::once);
+  b.backend->fails(verb::acquire, {fault::kind::error}, memory_backend::once);
   note(b.acquire());  // unavailable
   b.backend->fails(verb::acquire, {fault::kind::lost_request},
                    memory_backend::once);
@@ -275,8 +268,7 @@ TEST(Attempt, ErrorsNameTheResource) {
 
 TEST(Attempt, TellsTheObserver) {
   lease_bench b;
-  b.backend->fails(verb::acquire,
-                   {.what = fault::kind::slow, .takes = 30ms},
+  b.backend->fails(verb::acquire, {.what = fault::kind::slow, .takes = 30ms},
                    memory_backend::once);
   auto held = b.acquire().value();
   EXPECT_THAT(b.acquire(), FailsWith(errc::busy));
@@ -324,9 +316,9 @@ TEST(Attempt, AFullProcessIsUnavailableAndNothingStaysHeld) {
   };
   const auto time = std::make_shared<testing::fake_clock>();
   const auto server = std::make_shared<test_support::memory_server>(time);
-  lock_service locks{std::make_unique<memory_backend>(
-                         server, time, memory_backend::limits{}),
-                     {.time = std::make_shared<no_alarms>()}};
+  lock_service locks{
+      std::make_unique<memory_backend>(server, time, memory_backend::limits{}),
+      {.time = std::make_shared<no_alarms>()}};
   EXPECT_THAT(locks.acquire("r", {.ttl = 10s, .minimum_validity = 1ns}),
               FailsWith(errc::unavailable));
   EXPECT_FALSE(server->held("r"));

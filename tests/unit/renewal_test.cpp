@@ -27,8 +27,7 @@ TEST(Renewal, KeepsALeaseFarBeyondItsTtl) {
   EXPECT_THAT(held.check(), IsOk());
   EXPECT_EQ(held.token(), token);
   EXPECT_FALSE(held.lost().stop_requested());
-  EXPECT_EQ(b.told->count(event_kind::renewed),
-            b.backend->calls(verb::renew));
+  EXPECT_EQ(b.told->count(event_kind::renewed), b.backend->calls(verb::renew));
 }
 
 TEST(Renewal, IsDueEveryThirdOfTheTtlUnlessTold) {
@@ -158,8 +157,7 @@ TEST(Loss, ALateRenewalIsLetGoWhenTheMarginIsOver) {
 TEST(Loss, ARenewalConfirmedInTheMarginComesTooLateEvenBeforeTheTimer) {
   lease_bench b;
   auto held = b.acquire({.ttl = 1s, .renew = false}).value();
-  b.backend->fails(verb::renew,
-                   {.what = fault::kind::slow, .takes = 950ms},
+  b.backend->fails(verb::renew, {.what = fault::kind::slow, .takes = 950ms},
                    memory_backend::once);
   EXPECT_THAT(held.renew(), FailsWith(errc::lease_lost));
   b.time->settle();
@@ -251,8 +249,7 @@ TEST(Loss, ASlowStopCallbackIsNoPauseOfTheProcess) {
 
 TEST(Loss, AStopCallbackMayUseAndDestroyItsLease) {
   lease_bench b;
-  std::optional<lease> held =
-      b.acquire({.ttl = 10s, .renew = false}).value();
+  std::optional<lease> held = b.acquire({.ttl = 10s, .renew = false}).value();
   const std::stop_token lost = held->lost();
   result<void> released;
   const std::stop_callback ends{lost, [&] {
@@ -316,8 +313,8 @@ TEST(Renewal, X06_ACallIsOverBeforeTheLossIsDue) {
 TEST(Renewal, X06_NoWindowBetweenHolderAndServer) {
   lease_bench b{{.call_timeout = 500ms}};
   auto held = b.acquire({.ttl = 3s, .renew_every = 2s}).value();
-  b.backend->fails(verb::renew,
-                   {.what = fault::kind::slow, .takes = 499ms}, held_forever);
+  b.backend->fails(verb::renew, {.what = fault::kind::slow, .takes = 499ms},
+                   held_forever);
   for (int i = 0; i < 4000; ++i) {
     b.time->advance(5ms);
     const bool says_held = held.check().has_value();
@@ -342,7 +339,8 @@ TEST(Renewal, TheLeaseThatEndsFirstIsRenewedFirst) {
   b.time->settle();
   std::vector<std::string> order;
   for (const auto& e : b.told->entries()) {
-    if (e.kind == event_kind::renewed) order.push_back(e.resource);
+    if (e.kind == event_kind::renewed)
+      order.push_back(e.resource);
   }
   EXPECT_EQ(order, (std::vector<std::string>{"long", "brief", "third"}));
 }

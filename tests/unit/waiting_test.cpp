@@ -6,14 +6,12 @@
 #include <list>
 #include <vector>
 
-#include "locks/backoff.hpp"
 #include "support/lease_bench.hpp"
 
 namespace lastdoor {
 namespace {
 
 using namespace std::chrono_literals;
-using detail::backoff;
 using test_support::acquirer;
 using test_support::fault;
 using test_support::lease_bench;
@@ -28,80 +26,6 @@ acquire_options waiting(duration how_long) {
   return {.ttl = 10s, .wait_at_most = how_long};
 }
 
-// --- back-off ---------------------------------------------------------------
-
-TEST(Backoff, R36_GrowsUpToTheCap) {
-  constexpr backoff_options o{.first = 5ms, .cap = 500ms};
-  std::vector<duration> longest(12, 0ns);
-  for (std::uint64_t seed = 0; seed < 2000; ++seed) {
-    backoff b{o, seed};
-    for (duration& l : longest) l = std::max(l, b.next());
-  }
-  duration limit = 5ms;
-  for (const duration l : longest) {
-    EXPECT_LT(l, limit);
-    EXPECT_GT(l, limit * 9 / 10);
-    limit = std::min<duration>(2 * limit, 500ms);
-  }
-}
-
-TEST(Backoff, R36_IsSpreadOverItsWholeRange) {
-  constexpr backoff_options o{.first = 1s, .cap = 1s};
-  std::vector<int> tenths(10, 0);
-  backoff b{o, 1};
-  for (int i = 0; i < 10'000; ++i)
-    ++tenths[static_cast<std::size_t>(b.next() / 100ms)];
-  for (const int n : tenths) EXPECT_GT(n, 800);
-}
-
-TEST(Backoff, StartsAgainAfterAReset) {
-  backoff b{{.first = 1ms, .cap = 1h}, 7};
-  for (int i = 0; i < 20; ++i) static_cast<void>(b.next());
-  b.reset();
-  EXPECT_LT(b.next(), 1ms);
-}
-
-TEST(Backoff, SurvivesAnEnormousCap) {
-  backoff b{{.first = 1h, .cap = std::chrono::hours::max()}, 7};
-  for (int i = 0; i < 200; ++i) EXPECT_GE(b.next(), 0ns);
-}
-
-std::vector<duration> pauses_of(lease_bench& b) {
-  b.server->take_over("r", 1h);
-  acquirer a{b, waiting(5s)};
-  b.time->settle(1);
-  b.time->advance(5s);
-  EXPECT_THAT(a.got(), FailsWith(errc::busy));
-  const auto at = b.backend->times(verb::acquire);
-  std::vector<duration> pauses;
-  for (std::size_t i = 1; i < at.size(); ++i)
-    pauses.push_back(at[i] - at[i - 1]);
-  return pauses;
-}
-
-TEST(Backoff, R36_TwoServicesDoNotKeepStep) {
-  lease_bench one;
-  lease_bench other;
-  const auto first = pauses_of(one);
-  ASSERT_GT(first.size(), 5U);
-  EXPECT_NE(first, pauses_of(other));
-}
-
-TEST(Backoff, ASeedMakesItRepeatable) {
-  lease_bench one{{}, nullptr, nullptr, 7};
-  lease_bench same{{}, nullptr, nullptr, 7};
-  EXPECT_EQ(pauses_of(one), pauses_of(same));
-}
-
-TEST(Backoff, R36_TwoWaitersOfOneServiceDoNotKeepStep) {
-  lease_bench b{{}, nullptr, nullptr, 7};
-  const auto first = pauses_of(b);
-  const auto calls = static_cast<std::size_t>(b.backend->calls());
-  auto both = pauses_of(b);
-  both.erase(both.begin(), both.begin() + static_cast<std::ptrdiff_t>(calls));
-  EXPECT_NE(first, both);
-}
-
 // --- the line of one process ------------------------------------------------
 
 TEST(Waiting, R36_OfFiftyWaitersOneTalks) {
@@ -113,7 +37,8 @@ TEST(Waiting, R36_OfFiftyWaitersOneTalks) {
     b.time->settle(i);
   }
   b.time->advance(10s);
-  for (acquirer& a : crowd) EXPECT_THAT(a.got(), FailsWith(errc::busy));
+  for (acquirer& a : crowd)
+    EXPECT_THAT(a.got(), FailsWith(errc::busy));
   // Capped at 500 ms with full jitter: four a second on average, and the
   // first few come quicker.
   EXPECT_LT(b.backend->calls(verb::acquire), 100);
@@ -141,7 +66,8 @@ TEST(Waiting, R36_WhileThisProcessHoldsItNobodyTalks) {
 std::size_t first_done(const std::vector<std::unique_ptr<acquirer>>& line) {
   for (;;) {
     for (std::size_t i = 0; i < line.size(); ++i) {
-      if (line[i] && line[i]->done()) return i;
+      if (line[i] && line[i]->done())
+        return i;
     }
     std::this_thread::yield();
   }
@@ -195,8 +121,8 @@ TEST(Waiting, GoesOnWhenTheLeaseIsReleasedByIdentity) {
   // Held by another process, so this one polls, but not again within 1 ms.
   const auto other = b.another();
   const grant g = std::move(*other->acquire({.ttl = 1h})).orphan();
-  acquirer next{b, {.ttl = 10s, .wait_at_most = 1h,
-                    .backoff = {.first = 1h, .cap = 1h}}};
+  acquirer next{
+      b, {.ttl = 10s, .wait_at_most = 1h, .backoff = {.first = 1h, .cap = 1h}}};
   b.time->settle(3);
   EXPECT_THAT(b.locks->release(g), IsOk());
   EXPECT_THAT(next.got(), IsOk());
@@ -325,7 +251,8 @@ TEST(Waiting, OutlastsWhatPasses) {
     lease_bench b;
     b.backend->fails(verb::acquire, f, 2);
     acquirer a{b, waiting(1h)};
-    while (!a.done()) b.time->advance(100ms);
+    while (!a.done())
+      b.time->advance(100ms);
     EXPECT_THAT(a.got(), IsOk());
     EXPECT_EQ(b.backend->calls(verb::acquire), 3);
   }
@@ -333,8 +260,7 @@ TEST(Waiting, OutlastsWhatPasses) {
 
 TEST(Waiting, R06_OutlastsATooSlowGrantAndUndoesIt) {
   lease_bench b;
-  b.backend->fails(verb::acquire,
-                   {.what = fault::kind::slow, .takes = 9s},
+  b.backend->fails(verb::acquire, {.what = fault::kind::slow, .takes = 9s},
                    memory_backend::once);
   acquirer a{b, waiting(1min)};
   b.time->settle(1);
@@ -349,8 +275,7 @@ TEST(Waiting, EndsAtOnceWhenItCannotHelp) {
         errc::token_exhausted, errc::wrong_source, errc::schema_mismatch,
         errc::token_regressed, errc::internal}) {
     lease_bench b;
-    b.backend->fails(verb::acquire,
-                     {.what = fault::kind::error, .code = code},
+    b.backend->fails(verb::acquire, {.what = fault::kind::error, .code = code},
                      memory_backend::for_ever);
     EXPECT_THAT(b.acquire(patient), FailsWith(code));
     EXPECT_EQ(b.backend->calls(verb::acquire), 1);
@@ -467,8 +392,8 @@ TEST(Hints, WakeTheHead) {
   lease_bench b;
   b.backend->offer_hints();
   b.server->take_over("r", 1h);
-  acquirer a{b, {.ttl = 10s, .wait_at_most = 1h,
-                 .backoff = {.first = 1h, .cap = 1h}}};
+  acquirer a{
+      b, {.ttl = 10s, .wait_at_most = 1h, .backoff = {.first = 1h, .cap = 1h}}};
   b.time->settle(1);
   EXPECT_EQ(b.backend->watchers(), 1);
   b.server->let_go("r");
