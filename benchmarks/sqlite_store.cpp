@@ -50,6 +50,12 @@ T must(result<T> r) {
   }
 }
 
+void applied(const result<receipt>& r) {
+  if (!r || r->already_applied) {
+    stop(r ? "a write was taken for a repeat" : r.error().message());
+  }
+}
+
 // The plain side: what somebody who knows SQLite would write by hand.
 class plain {
  public:
@@ -136,7 +142,7 @@ grant make_grant(std::int64_t token) {
 
 using side = std::function<void(int)>;  // does one write
 
-struct row {
+struct comparison {
   std::string name;
   std::string sync;
   double plain_us;
@@ -156,13 +162,12 @@ double seconds_of(const side& s, int from, int count) {
   for (int i = from; i < from + count; ++i) {
     s(i);
   }
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() -
-                                       begin)
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
       .count();
 }
 
-row compare(std::string name, std::string_view sync, const settings& o,
-            const side& a, const side& b) {
+comparison compare(std::string name, std::string_view sync, const settings& o,
+                   const side& a, const side& b) {
   constexpr int batch = 500;
   std::vector<double> plain_us;
   std::vector<double> fenced_us;
@@ -224,15 +229,19 @@ statement take(int i) {
   return update("stock").key("sku", sku(i)).subtract("qty", 1);
 }
 
+void fence(const std::string& path, guard_mode mode) {
+  must(sqlite::add_fence(path, {.table = "stock", .guard = mode}));
+}
+
 void run_mode(const settings& o, std::string_view sync,
-              std::vector<row>& table) {
+              std::vector<comparison>& table) {
   std::string path = fmt::format("{}/bench_sqlite_store.db", o.folder);
   for (const char* tail : {"", "-wal", "-shm"}) {
     std::filesystem::remove(path + tail);
   }
   must(sqlite::migrate_up(path));
   fill(path);
-  must(sqlite::add_fence(path, {.table = "stock"}));
+  fence(path, guard_mode::none);
   plain hand{path, sync};
   auto store = must(open_sqlite_store(path, options(sync, true)));
   auto columns = must(open_sqlite_store(path, options(sync, false)));
@@ -255,9 +264,9 @@ void run_mode(const settings& o, std::string_view sync,
     std::fflush(stdout);
   };
   add("built write, ledger and column / UPDATE", plain_update,
-      [&](int i) { must(store.write(g, take(i))); });
+      [&](int i) { applied(store.write(g, take(i))); });
   add("built write, column only / UPDATE", plain_update,
-      [&](int i) { must(columns.write(g, take(i))); });
+      [&](int i) { applied(columns.write(g, take(i))); });
   {
     caller mine;
     add("transaction / BEGIN IMMEDIATE; UPDATE; COMMIT", plain_transaction,
@@ -268,16 +277,13 @@ void run_mode(const settings& o, std::string_view sync,
   }
   std::int64_t number = 0;
   add("numbered write / BEGIN IMMEDIATE; UPDATE; COMMIT", plain_transaction,
-      [&](int i) {
-        must(store.write(g, take(i), {.sequence = ++number}));
-      });
+      [&](int i) { applied(store.write(g, take(i), {.sequence = ++number})); });
   add("stale write refused / UPDATE", plain_update, [&](int i) {
     if (store.write(old, take(i)).code() != errc::stale_token) {
       stop("a stale write passed");
     }
   });
-  must(sqlite::add_fence(path,
-                         {.table = "stock", .guard = guard_mode::strict}));
+  fence(path, guard_mode::strict);
   // The other side has to be another table: a guard refuses it.
   hand.run("CREATE TABLE IF NOT EXISTS bare AS SELECT sku, qty FROM stock");
   hand.run("CREATE UNIQUE INDEX IF NOT EXISTS bare_sku ON bare(sku)");
@@ -288,7 +294,8 @@ void run_mode(const settings& o, std::string_view sync,
   sqlite3_stmt* bare = nullptr;
   sqlite3_prepare_v2(db, "UPDATE bare SET qty = qty - 1 WHERE sku = ?1", -1,
                      &bare, nullptr);
-  add("built write, strict guard / UPDATE",
+  add(
+      "built write, strict guard / UPDATE",
       [&](int i) {
         const auto key = sku(i);
         sqlite3_bind_text(bare, 1, key.data(), static_cast<int>(key.size()),
@@ -296,12 +303,12 @@ void run_mode(const settings& o, std::string_view sync,
         sqlite3_step(bare);
         sqlite3_reset(bare);
       },
-      [&](int i) { must(store.write(g, take(i))); });
+      [&](int i) { applied(store.write(g, take(i))); });
   sqlite3_finalize(bare);
   sqlite3_close(db);
 }
 
-void write_json(const std::string& file, const std::vector<row>& table) {
+void write_json(const std::string& file, const std::vector<comparison>& table) {
   std::ofstream out{file};
   out << "[\n";
   for (std::size_t i = 0; i < table.size(); ++i) {
@@ -310,8 +317,8 @@ void write_json(const std::string& file, const std::vector<row>& table) {
         "  {{\"name\": \"{}\", \"synchronous\": \"{}\", \"plain_us\": {:.3f}, "
         "\"lastdoor_us\": {:.3f}, \"ratio\": {:.3f}, \"ratio_min\": {:.3f}, "
         "\"ratio_max\": {:.3f}}}{}\n",
-        r.name, r.sync, r.plain_us, r.lastdoor_us, r.ratio, r.lowest,
-        r.highest, i + 1 < table.size() ? "," : "");
+        r.name, r.sync, r.plain_us, r.lastdoor_us, r.ratio, r.lowest, r.highest,
+        i + 1 < table.size() ? "," : "");
   }
   out << "]\n";
 }
@@ -338,9 +345,10 @@ int main(int argc, char** argv) {
   static_cast<void>(getloadavg(load, 3));
   fmt::print("SQLite {}, WAL, {} repetitions of {} writes, load {:.2f}\n\n",
              sqlite3_libversion(), o.repetitions, o.writes, load[0]);
-  fmt::print("| what / what with | synchronous | plain µs | lastdoor µs | "
-             "ratio | min–max |\n|---|---|---|---|---|---|\n");
-  std::vector<row> table;
+  fmt::print(
+      "| what / what with | synchronous | plain µs | lastdoor µs | "
+      "ratio | min–max |\n|---|---|---|---|---|---|\n");
+  std::vector<comparison> table;
   run_mode(o, "NORMAL", table);
   if (!o.json.empty()) {
     write_json(o.json, table);
