@@ -1,13 +1,13 @@
 #include "sqlite_locks.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
 #include <optional>
 #include <utility>
 
+#include "drivers/forks.hpp"
 #include "drivers/sqlite.hpp"
 #include "sqlite_lease_table.hpp"
 #include "stores/sqlite_migrate.hpp"
@@ -56,7 +56,7 @@ class sqlite_backend final : public lock_backend {
       : source_{std::move(source)},
         call_timeout_{options.call_timeout},
         time_{options.service.time},
-        opened_by_{::getpid()},
+        forks_{forks()},
         rows_{std::move(rows)} {}
 
   [[nodiscard]] const source_name& source() const noexcept override {
@@ -125,7 +125,7 @@ class sqlite_backend final : public lock_backend {
   const source_name source_;
   const duration call_timeout_;
   const std::shared_ptr<clock> time_;
-  const pid_t opened_by_;
+  const unsigned forks_;
 
   turnstile gate_;
   lease_table rows_;  // only for the thread whose turn it is
@@ -134,7 +134,7 @@ class sqlite_backend final : public lock_backend {
 auto sqlite_backend::take_turn(time_point deadline) -> result<turn> {
   // A forked child has neither the parent's locks nor the threads that may
   // have been inside; nothing below is safe to touch there.
-  if (::getpid() != opened_by_) {
+  if (forks() != forks_) {
     return fail(errc::misconfigured,
                 "this lock service was opened before fork(); a child needs "
                 "one of its own");
