@@ -28,7 +28,7 @@ struct sqlite_locks_options {
   std::string name_space{"default"};
   /// How long one call waits for other writers of the file.
   duration call_timeout{std::chrono::seconds{2}};
-  lock_service_options service;
+  lock_service_options service{};
 };
 
 /// The back end alone, for those who wrap it.
