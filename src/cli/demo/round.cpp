@@ -23,7 +23,7 @@ std::int64_t now_ns() { return now().time_since_epoch().count(); }
 struct seat {
   worker_process process;
   demo_event granted{demo_event_kind::granted};  // of the tenure under way
-  std::optional<demo_pause> pause;
+  std::optional<demo_pause> pause{};
   bool stopped{false};
   time_point patience{};  // a stopped one is resumed by then in any case
 };
