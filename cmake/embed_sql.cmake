@@ -38,8 +38,8 @@ ${closing}")
   if(count EQUAL 0)
     set(body "  return {};\n")
   else()
-    set(body "  static constexpr embedded_migration all[] = {\n${entries}  };\n")
-    string(APPEND body "  return all;\n")
+    set(body "  static constexpr embedded_migration all[] = {\n")
+    string(APPEND body "${entries}  };\n  return all;\n")
   endif()
   embed_sql_write("${folder}/embedded_${arg_NAME}_migrations.cpp"
     "#include \"${header}\"
@@ -73,10 +73,9 @@ function(embed_sql_entry up_file version result)
   embed_sql_literal("${up_file}" up)
   embed_sql_literal("${down_file}" down)
   file(SHA256 "${up_file}" checksum)
-  set(${result}
-      "    {${version}, \"${name}\",\n${up},\n${down},\n     \"${checksum}\"},\n"
-      PARENT_SCOPE
-  )
+  set(entry "    {${version}, \"${name}\",\n${up},\n${down},\n")
+  string(APPEND entry "     \"${checksum}\"},\n")
+  set(${result} "${entry}" PARENT_SCOPE)
 endfunction()
 
 # The text of a file as a raw string literal.

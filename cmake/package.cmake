@@ -9,7 +9,9 @@ set(LASTDOOR_PACKAGE_NEEDS "")
 foreach(component IN LISTS components)
   get_property(needs GLOBAL PROPERTY LASTDOOR_NEEDS_${component})
   list(JOIN needs " " needs)
-  string(APPEND LASTDOOR_PACKAGE_NEEDS "set(_lastdoor_needs_${component} ${needs})\n")
+  string(APPEND LASTDOOR_PACKAGE_NEEDS
+         "set(_lastdoor_needs_${component} ${needs})\n"
+  )
   install(
     EXPORT lastdoor-${component}-targets
     NAMESPACE lastdoor::

@@ -7,8 +7,11 @@
 //     whatever a server does.
 //   - Of several renewals that are due, the one whose lease ends first is
 //     next; one call blocks the others for one call timeout at most.
-//   - A thread sleeps until the next thing to do. With nothing held it sleeps
-//     for ever, and a later time on the agenda does not wake it.
+//   - A thread sleeps until the next thing to do, and a later time on the
+//     agenda does not wake it. With nothing held it sleeps for ever, after at
+//     most one wake-up at a time that a lease asked for and no longer needs:
+//     going back to sleep for ever at once would cost two context switches
+//     for every short lease.
 //
 // Lock order: the keeper's mutex, then a lease's. No lease calls in here with
 // its mutex held.
@@ -62,8 +65,11 @@ class keeper {
     std::thread thread;
     std::unique_ptr<alarm> bell;
     time_point sleeps_until{time_point::min()};  // past: it is awake
+    time_point rung_for{time_point::max()};
 
     void wake_for(time_point at) noexcept;
+    /// When to wake up, given what is on the agenda.
+    time_point sleep_for(const agenda& on, time_point now) noexcept;
   };
   struct losses_due {
     leases now;

@@ -10,6 +10,7 @@
 
 #include "embedded_sqlite_migrations.hpp"
 #include "sqlite_schema_text.hpp"
+#include "stores/sqlite_guard.hpp"
 
 namespace lastdoor::sqlite {
 
@@ -453,6 +454,11 @@ result<std::vector<std::string>> migrate_verify(const std::string& path) {
   if (!count) {
     found->push_back(count.error().text());
   }
+  auto guards = guard_differences(*db);
+  if (!guards) {
+    return guards.error();
+  }
+  found->insert(found->end(), guards->begin(), guards->end());
   return found;
 }
 

@@ -1,0 +1,1 @@
+DROP TABLE awkward;  -- no line end follows
