@@ -89,10 +89,10 @@ class session_of_tool {
 class CliTerminal : public testing::Test {
  protected:
   std::vector<std::string> call(const std::string& script) const {
-    return {"run",  "--locks",  "sqlite:" + (folder_ / "locks.db"),
-            "--resource", "r",  "--ttl",
-            "60s",  "--quiet",  "--",
-            "/bin/sh", "-c", script};
+    return {"run",        "--locks", "sqlite:" + (folder_ / "locks.db"),
+            "--resource", "r",       "--ttl",
+            "60s",        "--quiet", "--",
+            "/bin/sh",    "-c",      script};
   }
   temp_folder folder_;
 };
@@ -112,8 +112,9 @@ TEST_F(CliTerminal, ACommandThatDoesNotReadLeavesItToOthers) {
 }
 
 TEST_F(CliTerminal, C02_CtrlCReachesTheCommandInTheBackground) {
-  session_of_tool s{call("trap 'exit 7' INT; echo rea''dy; "
-                         "while :; do sleep 0.05; done")};
+  session_of_tool s{
+      call("trap 'exit 7' INT; echo rea''dy; "
+           "while :; do sleep 0.05; done")};
   ASSERT_TRUE(s.shows("ready"));
   s.type("\x03");
   EXPECT_EQ(s.exit_code(), 7);

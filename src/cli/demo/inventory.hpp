@@ -19,7 +19,7 @@ namespace lastdoor::cli {
 
 struct demo_sale {
   int sku;
-  std::string order;        // its key
+  std::string order;  // its key
   std::int64_t quantity;
   std::int64_t stock_left;  // the stock that was read, less the quantity
   int worker;

@@ -54,7 +54,8 @@ result<void> sell_plainly(driver::connection& db, const demo_sale& s) {
 
 class plain_tenure final : public demo_tenure {
  public:
-  plain_tenure(lease l, driver::connection& db) : lease_{std::move(l)}, db_{db} {}
+  plain_tenure(lease l, driver::connection& db)
+      : lease_{std::move(l)}, db_{db} {}
   const lastdoor::grant& grant() const override { return lease_.grant(); }
   result<void> check() const override { return lease_.check(); }
   result<void> sell(const demo_sale& s) override {
@@ -145,8 +146,8 @@ result<void> sqlite_inventory::create(int skus, std::int64_t stock) {
   if (!made) {
     return made.error();
   }
-  auto add = db_.prepare("INSERT INTO lastdoor_demo_stock VALUES (?1, ?2, ?2)",
-                         doing);
+  auto add =
+      db_.prepare("INSERT INTO lastdoor_demo_stock VALUES (?1, ?2, ?2)", doing);
   if (!add) {
     return add.error();
   }

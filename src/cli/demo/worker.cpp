@@ -112,8 +112,8 @@ void seller::tell_failure(const error& e, int sku) {
 }
 
 void seller::sell_once() {
-  const int sku = 1 + static_cast<int>(
-                          pick(static_cast<std::uint64_t>(orders_.skus)));
+  const int sku =
+      1 + static_cast<int>(pick(static_cast<std::uint64_t>(orders_.skus)));
   acquire_options o;
   o.ttl = milliseconds{orders_.ttl_ms};
   o.wait_at_most = o.ttl;
@@ -155,12 +155,9 @@ void seller::sell_one(demo_tenure& tenure, int sku) {
     blind = std::exchange(blind_next_, !blind_next_);
   }
   const auto quantity = static_cast<std::int64_t>(1 + pick(5));
-  const demo_sale s{sku,
-                    fmt::format("{}-{}", orders_.index, ++sold_),
-                    quantity,
-                    *stock - quantity,
-                    orders_.index,
-                    token};
+  const demo_sale s{sku,           fmt::format("{}-{}", orders_.index, ++sold_),
+                    quantity,      *stock - quantity,
+                    orders_.index, token};
   const auto done = write(tenure, s, blind);
   e.quantity = quantity;
   e.stock = s.stock_left;
