@@ -34,6 +34,10 @@
 
 namespace lastdoor {
 
+// Every option has an initialiser, an empty one too: GCC warns about members
+// that a designated initialiser leaves out if they have none.
+// NOLINTBEGIN(readability-redundant-member-init)
+
 /// Full jitter: each pause is random in [0, limit), the limit doubles from
 /// `first` up to `cap`.
 struct backoff_options {
@@ -78,8 +82,10 @@ struct lock_service_options {
   std::shared_ptr<observer> observe{};
   /// Where the jitter of pauses starts. Default: drawn from the kernel; a
   /// fixed one makes a test repeatable.
-  std::optional<std::uint64_t> jitter_seed;
+  std::optional<std::uint64_t> jitter_seed{};
 };
+
+// NOLINTEND(readability-redundant-member-init)
 
 class lock_service {
 public:
