@@ -271,8 +271,13 @@ result<connection> connection::open(const std::string& path, open_mode mode) {
   }
   db.busy_timeout(std::chrono::seconds{5});
   if (fresh) {
-    if (auto ok = db.exec("PRAGMA journal_mode=WAL", doing); !ok) {
-      return ok.error();
+    // The change itself is still written with a rollback journal. EXTRA syncs
+    // its deletion: should a power cut bring it back, it would undo the change
+    // and with it the whole file.
+    for (const char* sql :
+         {"PRAGMA synchronous=EXTRA", "PRAGMA journal_mode=WAL",
+          "PRAGMA synchronous=FULL"}) {
+      if (auto ok = db.exec(sql, doing); !ok) return ok.error();
     }
   }
   // Reads the header, so that a file that is no database is named here.

@@ -248,7 +248,8 @@ TEST(SqliteMigrate, WayBackRefusesToForgetMarks) {
   sqlite::migrate_up(path).value();
   raw_sqlite{path}.run(
       "INSERT INTO lastdoor_marks (resource, token, owner, source) "
-      "VALUES ('r', 7, '" + owner + "', 'sqlite/default')");
+      "VALUES ('r', 7, '" +
+      owner + "', 'sqlite/default')");
   const auto before = whole_dump(path);
   EXPECT_EQ(outcome_of(sqlite::migrate_down(path, 0, false)),
             "precondition_failed");
@@ -268,8 +269,7 @@ TEST(SqliteMigrate, WayBackRefusesToForgetTokens) {
       "INSERT INTO lastdoor_counters VALUES ('default', 1, 1000, 'boot')");
   EXPECT_EQ(outcome_of(sqlite::migrate_down(path, 1, false)),
             "precondition_failed");
-  EXPECT_EQ(raw_sqlite{path}.text("SELECT value FROM lastdoor_counters"),
-            "1|");
+  EXPECT_EQ(raw_sqlite{path}.text("SELECT value FROM lastdoor_counters"), "1|");
   EXPECT_THAT(sqlite::migrate_down(path, 1, true).value(), ElementsAre(2));
 }
 
@@ -309,13 +309,12 @@ TEST(SqliteMigrate, VerifyNamesEachDifference) {
       "lastdoor_counters BEGIN SELECT 1; END;"
       "CREATE INDEX lastdoor_extra ON lastdoor_leases (holder);"
       "ALTER TABLE lastdoor_leases ADD COLUMN note");
-  EXPECT_THAT(
-      sqlite::migrate_verify(path).value(),
-      ::testing::UnorderedElementsAre(
-          "trigger lastdoor_counters_delete is missing",
-          HasSubstr("trigger lastdoor_counters_update is "),
-          "index lastdoor_extra is not of this release",
-          HasSubstr("table lastdoor_leases is ")));
+  EXPECT_THAT(sqlite::migrate_verify(path).value(),
+              ::testing::UnorderedElementsAre(
+                  "trigger lastdoor_counters_delete is missing",
+                  HasSubstr("trigger lastdoor_counters_update is "),
+                  "index lastdoor_extra is not of this release",
+                  HasSubstr("table lastdoor_leases is ")));
 }
 
 TEST(SqliteMigrate, NoFileIsMadeByLooking) {

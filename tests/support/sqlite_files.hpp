@@ -1,8 +1,8 @@
 // sqlite_files.hpp: looking into SQLite files, and spoiling them.
 #pragma once
 
-#include <lastdoor/testing/processes.hpp>
 #include <sqlite3.h>
+#include <lastdoor/testing/processes.hpp>
 
 #include <fstream>
 #include <stdexcept>

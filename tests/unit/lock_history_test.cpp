@@ -22,8 +22,7 @@ TEST(LockHistory, NothingIsWrongWithOrder) {
 }
 
 TEST(LockHistory, G1_RepeatedTokenIsFound) {
-  EXPECT_NE(find_repeated({grant(0, 10, 7), grant(5, 20, 7, 1)}),
-            std::nullopt);
+  EXPECT_NE(find_repeated({grant(0, 10, 7), grant(5, 20, 7, 1)}), std::nullopt);
 }
 
 TEST(LockHistory, G2_OlderTokenAfterANewerOneIsFound) {
@@ -33,16 +32,14 @@ TEST(LockHistory, G2_OlderTokenAfterANewerOneIsFound) {
 }
 
 TEST(LockHistory, G2_OverlappingAcquisitionsHaveNoOrder) {
-  EXPECT_EQ(find_disorder({grant(0, 10, 5), grant(9, 20, 4, 1)}),
-            std::nullopt);
+  EXPECT_EQ(find_disorder({grant(0, 10, 5), grant(9, 20, 4, 1)}), std::nullopt);
   EXPECT_EQ(find_disorder({grant(0, 10, 5), grant(10, 20, 4, 1)}),
             std::nullopt);
 }
 
 TEST(LockHistory, TwoHoldersAtOnceAreFound) {
   EXPECT_NE(find_overlap({grant(0, 10, 1), grant(5, 11, 2)}), std::nullopt);
-  EXPECT_EQ(find_overlap({grant(0, 10, 1), grant(5, 11, 2, 1)}),
-            std::nullopt);
+  EXPECT_EQ(find_overlap({grant(0, 10, 1), grant(5, 11, 2, 1)}), std::nullopt);
   EXPECT_EQ(find_overlap({grant(0, 10, 1), grant(5, 12, 2)}), std::nullopt);
 }
 

@@ -27,22 +27,24 @@
 // are printed; LASTDOOR_TEST_SEED repeats one.
 #pragma once
 
+#include <lastdoor/testing/lock_contract_limits.hpp>
 #include <lastdoor/testing/lock_contract_processes.hpp>
 #include <lastdoor/testing/lock_contract_replies.hpp>
 #include <lastdoor/testing/lock_contract_rules.hpp>
 
 /// Runs the contract on `type`; `name` is the first part of the test names.
-#define LASTDOOR_LOCK_CONTRACT(name, type)                                    \
-  namespace lastdoor::testing {                                               \
-  INSTANTIATE_TYPED_TEST_SUITE_P(name, LockContract, type);                   \
-  INSTANTIATE_TYPED_TEST_SUITE_P(name, LockContractProcesses, type);          \
-  GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(LockContractReplies);         \
-  }                                                                           \
+#define LASTDOOR_LOCK_CONTRACT(name, type)                            \
+  namespace lastdoor::testing {                                       \
+  INSTANTIATE_TYPED_TEST_SUITE_P(name, LockContract, type);           \
+  INSTANTIATE_TYPED_TEST_SUITE_P(name, LockContractLimits, type);     \
+  INSTANTIATE_TYPED_TEST_SUITE_P(name, LockContractProcesses, type);  \
+  GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(LockContractReplies); \
+  }                                                                   \
   static_assert(true, "takes the semicolon")
 
 /// The part for back ends whose answers a test can lose.
-#define LASTDOOR_LOCK_CONTRACT_REPLIES(name, type)                            \
-  namespace lastdoor::testing {                                               \
-  INSTANTIATE_TYPED_TEST_SUITE_P(name, LockContractReplies, type);            \
-  }                                                                           \
+#define LASTDOOR_LOCK_CONTRACT_REPLIES(name, type)                 \
+  namespace lastdoor::testing {                                    \
+  INSTANTIATE_TYPED_TEST_SUITE_P(name, LockContractReplies, type); \
+  }                                                                \
   static_assert(true, "takes the semicolon")

@@ -35,7 +35,8 @@ inline void pause_for(duration d) {
 /// more than any correct back end needs even on a busy machine.
 template <class Condition>
 [[nodiscard]] bool eventually(const Condition& holds) {
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds{30};
+  const auto limit =
+      std::chrono::steady_clock::now() + std::chrono::seconds{30};
   while (!holds()) {
     if (std::chrono::steady_clock::now() > limit)
       return false;
@@ -47,9 +48,9 @@ template <class Condition>
 /// The seed of this run, printed; LASTDOOR_TEST_SEED repeats one.
 [[nodiscard]] inline std::uint64_t test_seed() {
   const char* given = std::getenv("LASTDOOR_TEST_SEED");
-  const std::uint64_t seed =
-      given != nullptr ? std::strtoull(given, nullptr, 10)
-                       : std::random_device{}();
+  const std::uint64_t seed = given != nullptr
+                                 ? std::strtoull(given, nullptr, 10)
+                                 : std::random_device{}();
   std::cout << "seed: LASTDOOR_TEST_SEED=" << seed << '\n';
   return seed;
 }

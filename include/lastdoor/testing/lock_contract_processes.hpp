@@ -107,8 +107,8 @@ TYPED_TEST_P(LockContractProcesses, X01_StoppedHolderFindsItsLeaseGone) {
     report({mine.token().value(), false});
     ::raise(SIGSTOP);
     auto renewed = self.renew(mine, std::chrono::seconds{60});
-    report({mine.token().value(),
-            !renewed && renewed.code() == errc::not_owner});
+    report(
+        {mine.token().value(), !renewed && renewed.code() == errc::not_owner});
     return 0;
   }};
   const auto before = holder.next();

@@ -118,8 +118,8 @@ class child_process {
       int status = 0;
       while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
       }
-      status_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status)
-                                    : WEXITSTATUS(status);
+      status_ =
+          WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
       pid_ = -1;
     }
     return status_;
