@@ -60,9 +60,7 @@ open_file::~open_file() {
   std::erase(all().files, this);
 }
 
-bool open_file::inherited() const noexcept {
-  return id_.forks != forks();
-}
+bool open_file::inherited() const noexcept { return id_.forks != forks(); }
 
 bool opened_before_fork(const std::string& path) {
   open_file::identity id{};

@@ -12,7 +12,9 @@
 //
 // Thread safety: every member may be called from any thread; the writers of
 // one store queue for its one connection, as SQLite has one writer anyway.
-// Fork: open a new store in the child; the parent's is refused there.
+// Fork: the parent's store is refused in the child. A new one can be opened
+// there after exec(), or when the parent did not have the file open at the
+// fork; else `misconfigured`, as SQLite itself would take no locks.
 //
 // Example (any SQL, run behind the claim):
 //
