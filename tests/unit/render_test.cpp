@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <lastdoor/testing/matchers.hpp>
 #include <limits>
 #include <string>
 #include <vector>
@@ -13,8 +12,6 @@
 namespace lastdoor::fencing {
 namespace {
 
-using lastdoor::testing::FailsWith;
-using lastdoor::testing::IsOk;
 using origin = slot::origin;
 
 render_options in(dialect d, bool ledger = false) {
@@ -24,8 +21,12 @@ render_options in(dialect d, bool ledger = false) {
   return o;
 }
 
+std::string outcome(const result<void>& r) {
+  return r ? "ok" : std::string{name_of(r.code())};
+}
+
 std::string text(const statement& s, const render_options& o) {
-  EXPECT_THAT(check_shape(s, o), IsOk());
+  EXPECT_EQ(outcome(check_shape(s, o)), "ok");
   return render_write(s, o).sql;
 }
 
@@ -269,25 +270,26 @@ std::vector<refusal> refusals() {
 
 TEST(RenderCheck, RefusesWhatMakesNoSense) {
   for (const auto& r : refusals()) {
-    EXPECT_THAT(check_shape(r.s, in(r.d)), FailsWith(errc::invalid_argument))
-        << r.why;
+    EXPECT_EQ(outcome(check_shape(r.s, in(r.d))), "invalid_argument") << r.why;
   }
 }
 
 TEST(RenderCheck, LongNamesPassWhereTheyAreNotCut) {
   const std::string name(200, 'n');
-  EXPECT_THAT(
-      check_shape(update(name).key("id", 1).set("a", 1), in(dialect::sqlite)),
-      IsOk());
-  EXPECT_THAT(check_shape(update(name.substr(0, 63)).key("id", 1).set("a", 1),
-                          in(dialect::postgres)),
-              IsOk());
+  EXPECT_EQ(outcome(check_shape(update(name).key("id", 1).set("a", 1),
+                                in(dialect::sqlite))),
+            "ok");
+  EXPECT_EQ(
+      outcome(check_shape(update(name.substr(0, 63)).key("id", 1).set("a", 1),
+                          in(dialect::postgres))),
+      "ok");
 }
 
 TEST(RenderCheck, PostgresTellsNamesApartByCase) {
-  EXPECT_THAT(check_shape(update("t").key("id", 1).set("a", 1).set("A", 2),
-                          in(dialect::postgres)),
-              IsOk());
+  EXPECT_EQ(
+      outcome(check_shape(update("t").key("id", 1).set("a", 1).set("A", 2),
+                          in(dialect::postgres))),
+      "ok");
 }
 
 TEST(RenderCheck, RefusesValuesThatCannotBeKept) {
@@ -306,14 +308,14 @@ TEST(RenderCheck, RefusesValuesThatCannotBeKept) {
       update("t").key("id", 1).set("a", 1).require("b", equals("\xc0")),
   };
   for (const auto& s : bad) {
-    EXPECT_THAT(check_values(s), FailsWith(errc::invalid_argument));
+    EXPECT_EQ(outcome(check_values(s)), "invalid_argument");
   }
-  EXPECT_THAT(check_values(update("t")
-                               .key("id", "schlüssel")
-                               .set("a", nullptr)
-                               .set("b", blob{std::byte{0xff}})
-                               .add("c", 1.5)),
-              IsOk());
+  EXPECT_EQ(outcome(check_values(update("t")
+                                     .key("id", "schlüssel")
+                                     .set("a", nullptr)
+                                     .set("b", blob{std::byte{0xff}})
+                                     .add("c", 1.5))),
+            "ok");
 }
 
 TEST(RenderShape, ValuesDoNotMatterAndNamesDo) {
