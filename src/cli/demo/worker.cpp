@@ -29,7 +29,7 @@ class orders_in {
  public:
   [[nodiscard]] std::string first_line() {
     std::string line;
-    for (char c = 0; (c = wait()) != '\n' && !ended_;) {
+    for (char c = 0; read_byte(c) && c != '\n';) {
       line += c;
     }
     return line;
@@ -47,11 +47,15 @@ class orders_in {
   }
 
  private:
+  static bool read_byte(char& c) {
+    ssize_t n = 0;
+    while ((n = ::read(STDIN_FILENO, &c, 1)) < 0 && errno == EINTR) {
+    }
+    return n == 1;
+  }
   char wait() {
     char c = demo_end;
-    while (::read(STDIN_FILENO, &c, 1) < 0 && errno == EINTR) {
-    }
-    ended_ = ended_ || c == demo_end;
+    ended_ = !read_byte(c) || c == demo_end || ended_;
     return c;
   }
   bool ended_{false};
