@@ -8,7 +8,7 @@ namespace lastdoor::cli {
 namespace {
 
 constexpr std::string_view hidden = "***";
-constexpr std::string_view separators = "?&;";
+constexpr std::string_view separators = "?&; \t\n";
 
 char lower(char c) {
   return static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -17,13 +17,12 @@ char lower(char c) {
 bool sounds_secret(std::string_view name) {
   std::string low{name};
   std::transform(low.begin(), low.end(), low.begin(), lower);
-  constexpr std::string_view secret[] = {"pass",   "pwd",  "secret",
-                                         "token",  "auth", "credential",
+  constexpr std::string_view secret[] = {"pass",   "pwd",    "secret",
+                                         "token",  "auth",   "credential",
                                          "apikey", "api_key"};
-  return std::any_of(std::begin(secret), std::end(secret),
-                     [&](std::string_view s) {
-                       return low.find(s) != std::string::npos;
-                     });
+  return std::any_of(
+      std::begin(secret), std::end(secret),
+      [&](std::string_view s) { return low.find(s) != std::string::npos; });
 }
 
 // scheme://user:secret@host. The last '@' counts, because a secret that was
@@ -48,7 +47,7 @@ std::string without_userinfo(std::string_view url) {
   return out;
 }
 
-// name=value, where name follows '?', '&', ';' or starts the word.
+// name=value, where name follows a separator or starts the text.
 std::string without_parameters(std::string_view url) {
   std::string out;
   for (std::size_t at = 0; at <= url.size();) {

@@ -10,6 +10,7 @@
 
 #include "embedded_sqlite_migrations.hpp"
 #include "sqlite_schema_text.hpp"
+#include "stores/sqlite_guard.hpp"
 
 namespace lastdoor::sqlite {
 
@@ -68,8 +69,8 @@ const embedded_migration* known(std::int64_t version) noexcept {
 }
 
 result<bool> exists(connection& db, std::string_view name) {
-  auto find = db.prepare("SELECT 1 FROM main.sqlite_schema WHERE name = ?1",
-                         reading);
+  auto find =
+      db.prepare("SELECT 1 FROM main.sqlite_schema WHERE name = ?1", reading);
   if (!find) {
     return find.error();
   }
@@ -161,8 +162,8 @@ result<void> record(connection& db, const embedded_migration& m) {
 // True when it was this call that applied `m`.
 result<bool> apply(connection& db, const embedded_migration& m,
                    const after_statement& after) {
-  const auto doing = fmt::format("applying migration {} '{}'", m.version,
-                                 m.name);
+  const auto doing =
+      fmt::format("applying migration {} '{}'", m.version, m.name);
   auto tx = transaction::begin_immediate(db, doing);
   if (!tx) {
     return tx.error();
@@ -265,17 +266,17 @@ result<void> drop_guards(connection& db, const after_statement& after) {
 
 result<void> forget(connection& db, const embedded_migration& m,
                     const after_statement& after) {
-  const auto doing = fmt::format("taking back migration {} '{}'", m.version,
-                                 m.name);
+  const auto doing =
+      fmt::format("taking back migration {} '{}'", m.version, m.name);
   if (auto ok = db.exec_each(m.down, doing, after); !ok) {
     return ok.error();
   }
-  const auto sql =
-      m.version == 1
-          ? std::string{"DROP TABLE main.lastdoor_migrations"}
-          : fmt::format("DELETE FROM main.lastdoor_migrations "
-                        "WHERE version = {}",
-                        m.version);
+  const auto sql = m.version == 1
+                       ? std::string{"DROP TABLE main.lastdoor_migrations"}
+                       : fmt::format(
+                             "DELETE FROM main.lastdoor_migrations "
+                             "WHERE version = {}",
+                             m.version);
   return db.exec_each(sql, doing, after);
 }
 
@@ -453,6 +454,11 @@ result<std::vector<std::string>> migrate_verify(const std::string& path) {
   if (!count) {
     found->push_back(count.error().text());
   }
+  auto guards = guard_differences(*db);
+  if (!guards) {
+    return guards.error();
+  }
+  found->insert(found->end(), guards->begin(), guards->end());
   return found;
 }
 

@@ -41,6 +41,7 @@
 #include <mutex>
 #include <set>
 #include <thread>
+#include <utility>
 
 namespace lastdoor::testing {
 

@@ -60,6 +60,19 @@ std::optional<process_info> parse_stat(pid_t pid, std::string_view text) {
   return p;
 }
 
+std::optional<process_info> read_stat(pid_t pid, const std::string& path) {
+  const descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  if (!file.is_open()) {
+    return std::nullopt;
+  }
+  std::array<char, 1024> text{};
+  const auto n = ::read(file.get(), text.data(), text.size());
+  if (n <= 0) {
+    return std::nullopt;
+  }
+  return parse_stat(pid, {text.data(), static_cast<std::size_t>(n)});
+}
+
 struct close_dir {
   void operator()(DIR* d) const noexcept { ::closedir(d); }
 };
@@ -86,17 +99,12 @@ std::vector<process_info> everybody() {
 }  // namespace
 
 std::optional<process_info> look_at(pid_t pid) {
-  const std::string path = "/proc/" + std::to_string(pid) + "/stat";
-  const descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-  if (!file.is_open()) {
-    return std::nullopt;
-  }
-  std::array<char, 1024> text{};
-  const auto n = ::read(file.get(), text.data(), text.size());
-  if (n <= 0) {
-    return std::nullopt;
-  }
-  return parse_stat(pid, {text.data(), static_cast<std::size_t>(n)});
+  return read_stat(pid, "/proc/" + std::to_string(pid) + "/stat");
+}
+
+std::optional<process_info> look_at_thread(pid_t pid, std::string_view thread) {
+  return read_stat(pid, "/proc/" + std::to_string(pid) + "/task/" +
+                            std::string{thread} + "/stat");
 }
 
 std::vector<process_info> descendants_of(

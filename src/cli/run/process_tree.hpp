@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 namespace lastdoor::cli {
@@ -30,6 +31,9 @@ struct process_info {
 
 // From /proc/PID/stat; nothing when there is no such process.
 [[nodiscard]] std::optional<process_info> look_at(pid_t pid);
+// The same of one thread, named as in /proc/PID/task.
+[[nodiscard]] std::optional<process_info> look_at_thread(
+    pid_t pid, std::string_view thread);
 
 // All living descendants of `root`, zombies left out, and `strangers` with
 // what descends from them left out. A moment's view: a process that forks

@@ -43,9 +43,8 @@ supervisor::supervisor(const lease& held, const signal_inbox& signals,
 std::vector<process_info> supervisor::adopt_orphans() {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   auto children = descendants_of(::getpid());
-  std::erase_if(children, [](const process_info& p) {
-    return p.parent != ::getpid();
-  });
+  std::erase_if(children,
+                [](const process_info& p) { return p.parent != ::getpid(); });
   return children;
 }
 
@@ -135,6 +134,7 @@ void supervisor::reap() {
 
 void supervisor::stopped(int by_signal) noexcept {
   if (by_signal == SIGTTIN || by_signal == SIGTTOU) {
+    wants_terminal_ = true;
     if (terminal_.lend(child_.pid())) {
       pass_on(SIGCONT);
     }
@@ -155,8 +155,7 @@ void supervisor::resume() noexcept {
   if (!lease_.check()) {
     return;
   }
-  const auto seen = look_at(child_.pid());
-  if (seen && seen->state == 'T') {
+  if (wants_terminal_ && !terminal_.is_lent()) {
     terminal_.lend(child_.pid());
   }
   pass_on(SIGCONT);

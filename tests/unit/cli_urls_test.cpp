@@ -1,0 +1,99 @@
+#include <gtest/gtest.h>
+
+#include "cli/backends.hpp"
+#include "cli/redact.hpp"
+
+namespace lastdoor::cli {
+namespace {
+
+TEST(CliUrls, SqlitePathsAreRelativeOrAbsolute) {
+  EXPECT_EQ(parse_url("--locks", "sqlite:locks.db").value().path, "locks.db");
+  EXPECT_EQ(parse_url("--locks", "sqlite:./a b.db").value().path, "./a b.db");
+  EXPECT_EQ(parse_url("--locks", "sqlite:/var/l.db").value().path, "/var/l.db");
+  EXPECT_EQ(parse_url("--locks", "sqlite:///var/l.db").value().path,
+            "///var/l.db");
+}
+
+TEST(CliUrls, ANamespaceIsTheLastParameter) {
+  const auto u = parse_url("--locks", "sqlite:what?.db?namespace=b").value();
+  EXPECT_EQ(u.path, "what?.db");
+  EXPECT_EQ(u.name_space, "b");
+  EXPECT_EQ(parse_url("--locks", "sqlite:what?.db").value().path, "what?.db");
+}
+
+class CliUrlsRefused : public testing::TestWithParam<const char*> {};
+
+TEST_P(CliUrlsRefused, AsInvalidArguments) {
+  const auto u = parse_url("--locks", GetParam());
+  ASSERT_FALSE(u.has_value());
+  EXPECT_EQ(u.code(), errc::invalid_argument);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, CliUrlsRefused,
+    testing::Values("", "locks.db", ":locks.db", "sqlite",
+                    "sqlite:", "sqlite:?namespace=a", "sqlite:a.db?namespace=",
+                    "sqlite:host/a.db?namespace=", "sqlite://host/a.db",
+                    "sqlite::memory:", "SQLITE:a.db", "mysql://h/db"));
+
+TEST(CliUrls, KnownBackEndsThatAreNotBuiltInSaySo) {
+  for (const char* url : {"redis://h:6379/0", "redlock://a,b,c",
+                          "postgresql://h/db", "postgres://h/db"}) {
+    const auto u = parse_url("--store", url);
+    ASSERT_FALSE(u.has_value()) << url;
+    EXPECT_NE(u.error().text().find("not built in"), std::string::npos);
+  }
+}
+
+TEST(CliUrls, NoMessageShowsAPassword) {
+  for (const char* url :
+       {"redis://u:hunter2@h", "rediss://:hunter2@h:1", "mysql://a:hunter2@b/c",
+        "postgresql://h/db?password=hunter2", "sqlite://x:hunter2@y"}) {
+    const auto locks = open_locks(url);
+    ASSERT_FALSE(locks.has_value()) << url;
+    EXPECT_EQ(locks.error().message().find("hunter2"), std::string::npos)
+        << locks.error().message();
+    EXPECT_NE(locks.error().message().find("***"), std::string::npos);
+  }
+}
+
+struct redaction {
+  const char* url;
+  const char* shown;
+};
+
+class CliRedaction : public testing::TestWithParam<redaction> {};
+
+TEST_P(CliRedaction, HidesSecretsAndNothingElse) {
+  EXPECT_EQ(redacted(GetParam().url), GetParam().shown);
+  EXPECT_EQ(redacted_text(GetParam().url), GetParam().shown);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, CliRedaction,
+    testing::Values(
+        redaction{"", ""}, redaction{"sqlite:/a/b.db", "sqlite:/a/b.db"},
+        redaction{"sqlite:a@b:c.db", "sqlite:a@b:c.db"},
+        redaction{"redis://h:6379/0", "redis://h:6379/0"},
+        redaction{"redis://user@h", "redis://user@h"},
+        redaction{"redis://user:pw@h:1", "redis://user:***@h:1"},
+        redaction{"redis://:pw@h", "redis://:***@h"},
+        // An '@', a ':' or a '/' in the password itself.
+        redaction{"redis://u:p@w@h", "redis://u:***@h"},
+        redaction{"redis://u:p:w/x@h/0", "redis://u:***@h/0"},
+        // Several nodes, each with one.
+        redaction{"redlock://:a@h1,:b@h2", "redlock://:***@h2"},
+        redaction{"postgresql://h/d?password=x&a=b",
+                  "postgresql://h/d?password=***&a=b"},
+        redaction{"postgresql://h/d?a=b&SSLPassword=x",
+                  "postgresql://h/d?a=b&SSLPassword=***"},
+        redaction{"x://h?auth_token=x;y=1", "x://h?auth_token=***;y=1"},
+        redaction{"host=h password=pw user=u", "host=h password=*** user=u"}));
+
+TEST(CliRedaction, ReachesEveryWordOfAMessage) {
+  EXPECT_EQ(redacted_text("not expected: redis://a:b@c 'redis://:d@e'"),
+            "not expected: redis://a:***@c 'redis://:***@e'");
+}
+
+}  // namespace
+}  // namespace lastdoor::cli
