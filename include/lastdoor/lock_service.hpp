@@ -34,6 +34,10 @@
 
 namespace lastdoor {
 
+// Every option has an initialiser, an empty one too: GCC warns about members
+// that a designated initialiser leaves out if they have none.
+// NOLINTBEGIN(readability-redundant-member-init)
+
 /// Full jitter: each pause is random in [0, limit), the limit doubles from
 /// `first` up to `cap`.
 struct backoff_options {
@@ -51,35 +55,37 @@ struct acquire_options {
 
   /// A grant with less validity left is undone (`too_slow`).
   /// Default: half the TTL.
-  std::optional<any_duration> minimum_validity;
+  std::optional<any_duration> minimum_validity{};
 
   /// Renew in the background until release or loss.
   bool renew{true};
   /// Default: a third of the TTL. `renew_every` + one call timeout of the
   /// back end + `loss_margin` must be below the TTL, else invalid_argument;
   /// with the default, the call timeout is shortened instead.
-  std::optional<any_duration> renew_every;
+  std::optional<any_duration> renew_every{};
 
   /// How long before the end of validity the loss is signalled.
   /// Default: a tenth of the TTL.
-  std::optional<any_duration> loss_margin;
+  std::optional<any_duration> loss_margin{};
 
-  backoff_options backoff;
+  backoff_options backoff{};
 
   /// Shown to those who find it busy. Default: "host:pid".
-  std::string holder;
+  std::string holder{};
 
   /// Interrupts the wait; the result is then `canceled`.
-  std::stop_token stop;
+  std::stop_token stop{};
 };
 
 struct lock_service_options {
   std::shared_ptr<clock> time = boot_clock();
-  std::shared_ptr<observer> observe;
+  std::shared_ptr<observer> observe{};
   /// Where the jitter of pauses starts. Default: drawn from the kernel; a
   /// fixed one makes a test repeatable.
-  std::optional<std::uint64_t> jitter_seed;
+  std::optional<std::uint64_t> jitter_seed{};
 };
+
+// NOLINTEND(readability-redundant-member-init)
 
 class lock_service {
 public:

@@ -24,20 +24,28 @@ CREATE TABLE lastdoor_counters (
 ) WITHOUT ROWID;
 
 -- What a counter forgets, a store may have seen. Whoever wants to reset one
--- has to take these away first.
-CREATE TRIGGER lastdoor_counters_never_fall
-BEFORE UPDATE ON lastdoor_counters
-WHEN NEW.value < OLD.value
-  OR NEW.reserved_until < OLD.reserved_until
-  OR NEW.name_space <> OLD.name_space
-BEGIN
-  SELECT RAISE(ABORT, 'a token counter of lastdoor never falls');
+-- has to take these triggers away first.
+CREATE TRIGGER lastdoor_counters_update
+BEFORE UPDATE ON lastdoor_counters BEGIN
+  SELECT RAISE(ABORT, 'lastdoor: token_regressed: a token counter never falls')
+  WHERE new.value < old.value
+     OR new.reserved_until < old.reserved_until
+     OR new.name_space <> old.name_space;
 END;
 
-CREATE TRIGGER lastdoor_counters_are_kept
-BEFORE DELETE ON lastdoor_counters
-BEGIN
-  SELECT RAISE(ABORT, 'a token counter of lastdoor is never deleted');
+CREATE TRIGGER lastdoor_counters_delete
+BEFORE DELETE ON lastdoor_counters BEGIN
+  SELECT RAISE(ABORT, 'lastdoor: token_regressed: a token counter is kept');
+END;
+
+-- REPLACE deletes without firing a delete trigger.
+CREATE TRIGGER lastdoor_counters_insert
+BEFORE INSERT ON lastdoor_counters BEGIN
+  SELECT RAISE(ABORT, 'lastdoor: token_regressed: a token counter never falls')
+  WHERE EXISTS (SELECT 1 FROM lastdoor_counters AS c
+                WHERE c.name_space = new.name_space
+                  AND (c.value > new.value
+                       OR c.reserved_until > new.reserved_until));
 END;
 
 -- One row per resource that was ever locked. A release marks the row free and

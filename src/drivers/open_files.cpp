@@ -2,11 +2,12 @@
 
 #include <pthread.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <mutex>
 #include <vector>
+
+#include "forks.hpp"
 
 namespace lastdoor::sqlite_driver {
 
@@ -37,7 +38,7 @@ bool open_file::identify(const std::string& path, identity& id) noexcept {
   if (::stat(path.c_str(), &info) != 0) {
     return false;
   }
-  id = {info.st_dev, info.st_ino, ::getpid()};
+  id = {info.st_dev, info.st_ino, forks()};
   return true;
 }
 
@@ -59,9 +60,7 @@ open_file::~open_file() {
   std::erase(all().files, this);
 }
 
-bool open_file::inherited() const noexcept {
-  return id_.opened_by != ::getpid();
-}
+bool open_file::inherited() const noexcept { return id_.forks != forks(); }
 
 bool opened_before_fork(const std::string& path) {
   open_file::identity id{};

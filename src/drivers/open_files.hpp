@@ -36,7 +36,7 @@ class open_file {
   struct identity {
     dev_t device;
     ino_t inode;
-    pid_t opened_by;
+    unsigned forks;
   };
   explicit open_file(const identity& id);
   static bool identify(const std::string& path, identity& id) noexcept;

@@ -42,6 +42,9 @@ public:
   statement &bind_static(int at, std::string_view text) noexcept;
   statement &bind_static_value(int at, const value &v) noexcept;
 
+  // What went wrong in binding since the last reset; SQLITE_OK if nothing.
+  [[nodiscard]] int bind_error() const noexcept { return bind_rc_; }
+
   // True: a row is there. False: done.
   [[nodiscard]] result<bool> step(std::string_view doing);
   // Runs to the end; rows are dropped. Resets.
@@ -124,7 +127,8 @@ public:
                                        std::string_view doing,
                                        const std::function<void()> &after);
 
-  // How long SQLite waits for another writer; rounded up to milliseconds.
+  // How long SQLite waits for another writer. Looks again after short random
+  // pauses, so that nobody starves and no turn is lost to a long nap.
   void busy_timeout(duration d) noexcept;
   [[nodiscard]] bool in_transaction() const noexcept;
 
@@ -150,12 +154,18 @@ private:
       return std::hash<std::string_view>{}(s);
     }
   };
+  struct patience {
+    duration limit;
+    std::chrono::steady_clock::time_point since;
+  };
   using handle = std::unique_ptr<sqlite3, closer>;
   explicit connection(handle db) noexcept;
+  static int wait_for_others(void *patience_of_ours, int count) noexcept;
 
-  // In this order: statements go first, then the handle, then the note that
-  // the file is open.
+  // In this order: statements go first, then the handle, then what it uses
+  // and the note that the file is open.
   std::unique_ptr<open_file> file_;
+  std::unique_ptr<patience> patience_; // null: the handle is borrowed
   handle db_;
   std::unordered_map<std::string, statement, text_hash, std::equal_to<>> cache_;
 };

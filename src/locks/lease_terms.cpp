@@ -101,7 +101,7 @@ result<lease_terms> checked_terms(const acquire_options& o,
     if (auto good = check_budget(t); !good)
       return good.error();
   } else {
-    t.renew_every = std::max(std::min(t.ttl / 3, usable / 3), duration{1});
+    t.renew_every = std::max(std::min(t.ttl / 3, usable / 2), duration{1});
     // Half of what is left, so that a renewal that took all its time can be
     // tried once more.
     t.call_timeout = std::min(t.call_timeout, (usable - t.renew_every) / 2);

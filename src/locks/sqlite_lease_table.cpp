@@ -126,13 +126,13 @@ result<std::optional<lease_row>> lease_table::find(
   }
   auto token = mark::from_store(q.is_integer(1) ? q.integer(1) : -1);
   if (!token || !q.is_integer(3)) {
-    return fail(errc::damaged,
-                fmt::format("{}: its row is not one that lastdoor wrote",
-                            doing));
+    return fail(
+        errc::damaged,
+        fmt::format("{}: its row is not one that lastdoor wrote", doing));
   }
-  return std::optional{lease_row{
-      q.text(0), *token, q.text(2), time_point{duration{q.integer(3)}},
-      q.text(4) == boot_id_, q.integer(5) != 0}};
+  return std::optional{lease_row{q.text(0), *token, q.text(2),
+                                 time_point{duration{q.integer(3)}},
+                                 q.text(4) == boot_id_, q.integer(5) != 0}};
 }
 
 result<void> lease_table::store(const lease_request& request,
@@ -186,9 +186,8 @@ result<void> lease_table::free(const resource_name& resource,
 
 error lease_table::damaged_counter(std::string_view why,
                                    std::string_view doing) const {
-  return fail(errc::damaged,
-              fmt::format("{}: the token counter of '{}' {}", doing,
-                          name_space_, why));
+  return fail(errc::damaged, fmt::format("{}: the token counter of '{}' {}",
+                                         doing, name_space_, why));
 }
 
 // A name space begins without a counter and without leases. Leases alone mean

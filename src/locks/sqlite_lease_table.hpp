@@ -54,9 +54,9 @@ struct lease_row {
 class lease_table {
  public:
   // Takes over a connection whose file has lastdoor's tables.
-  [[nodiscard]] static result<lease_table> open(
-      sqlite_driver::connection db, std::string name_space,
-      std::string boot_id);
+  [[nodiscard]] static result<lease_table> open(sqlite_driver::connection db,
+                                                std::string name_space,
+                                                std::string boot_id);
 
   [[nodiscard]] sqlite_driver::connection& db() noexcept { return db_; }
 

@@ -1,13 +1,13 @@
 #include "sqlite_locks.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
 #include <optional>
 #include <utility>
 
+#include "drivers/forks.hpp"
 #include "drivers/sqlite.hpp"
 #include "sqlite_lease_table.hpp"
 #include "stores/sqlite_migrate.hpp"
@@ -56,7 +56,7 @@ class sqlite_backend final : public lock_backend {
       : source_{std::move(source)},
         call_timeout_{options.call_timeout},
         time_{options.service.time},
-        opened_by_{::getpid()},
+        forks_{forks()},
         rows_{std::move(rows)} {}
 
   [[nodiscard]] const source_name& source() const noexcept override {
@@ -118,14 +118,14 @@ class sqlite_backend final : public lock_backend {
   result<fencing_token> grant_lease(const lease_request& request);
   result<std::optional<fencing_token>> grant_once(const lease_request& request,
                                                   durability level);
-  [[nodiscard]] result<token_counter> draw(
-      const std::optional<lease_row>& row, const token_counter& counter) const;
+  [[nodiscard]] result<token_counter> draw(const std::optional<lease_row>& row,
+                                           const token_counter& counter) const;
   result<void> free_own(const resource_name& resource, const owner_id& owner);
 
   const source_name source_;
   const duration call_timeout_;
   const std::shared_ptr<clock> time_;
-  const pid_t opened_by_;
+  const unsigned forks_;
 
   turnstile gate_;
   lease_table rows_;  // only for the thread whose turn it is
@@ -134,7 +134,7 @@ class sqlite_backend final : public lock_backend {
 auto sqlite_backend::take_turn(time_point deadline) -> result<turn> {
   // A forked child has neither the parent's locks nor the threads that may
   // have been inside; nothing below is safe to touch there.
-  if (::getpid() != opened_by_) {
+  if (forks() != forks_) {
     return fail(errc::misconfigured,
                 "this lock service was opened before fork(); a child needs "
                 "one of its own");
@@ -176,8 +176,8 @@ result<void> sqlite_backend::refuse_if_held(
 
 // The counter after one more token, which must be above every token that this
 // resource has seen: a counter that stands below was put back by somebody.
-result<token_counter> sqlite_backend::draw(
-    const std::optional<lease_row>& row, const token_counter& counter) const {
+result<token_counter> sqlite_backend::draw(const std::optional<lease_row>& row,
+                                           const token_counter& counter) const {
   if (counter.exhausted()) {
     return fail(errc::token_exhausted,
                 fmt::format("the token counter of {} is at its end, {}",
@@ -277,11 +277,11 @@ result<void> sqlite_backend::free_own(const resource_name& resource,
 
 result<lease_answer> sqlite_backend::acquire_by_deadline(
     const lease_request& request) {
-  // Before the first statement: what the holder may rely on starts here.
-  const auto valid_until = time_->now() + request.ttl;
   if (auto ok = check_ttl(request.ttl); !ok) {
     return ok.error();
   }
+  // Before the first statement: what the holder may rely on starts here.
+  const auto valid_until = time_->now() + request.ttl;
   auto mine = take_turn(request.deadline);
   if (!mine) {
     return mine.error();
@@ -316,10 +316,10 @@ result<lease_answer> sqlite_backend::acquire_by_deadline(
 result<time_point> sqlite_backend::renew_by_deadline(const grant& held,
                                                      duration ttl,
                                                      time_point deadline) {
-  const auto valid_until = time_->now() + ttl;
   if (auto ok = check_ttl(ttl); !ok) {
     return ok.error();
   }
+  const auto valid_until = time_->now() + ttl;
   auto mine = take_turn(deadline);
   if (!mine) {
     return mine.error();
@@ -450,9 +450,11 @@ result<std::unique_ptr<lock_backend>> open_sqlite_backend_in_boot(
   if (!source) {
     return source.error();
   }
-  if (options.call_timeout <= duration{0} || !options.service.time) {
+  if (options.call_timeout <= duration{0} ||
+      options.call_timeout > std::chrono::hours{24} || !options.service.time) {
     return fail(errc::invalid_argument,
-                "a lock service needs a call timeout and a clock");
+                "a lock service needs a call timeout of at most 24 h, and a "
+                "clock");
   }
   auto db = connection::open(path, sqlite_driver::open_mode::create);
   if (!db) {
@@ -462,13 +464,13 @@ result<std::unique_ptr<lock_backend>> open_sqlite_backend_in_boot(
   if (auto ok = sqlite::apply_all(*db); !ok) {
     return ok.error();
   }
-  auto rows = lease_table::open(std::move(*db), options.name_space,
-                                std::move(boot_id));
+  auto rows =
+      lease_table::open(std::move(*db), options.name_space, std::move(boot_id));
   if (!rows) {
     return rows.error();
   }
-  return std::unique_ptr<lock_backend>{std::make_unique<sqlite_backend>(
-      std::move(*rows), *source, options)};
+  return std::unique_ptr<lock_backend>{
+      std::make_unique<sqlite_backend>(std::move(*rows), *source, options)};
 }
 
 result<std::unique_ptr<lock_backend>> open_sqlite_backend(

@@ -49,6 +49,12 @@ class turnstile {
     next->called.notify_one();
   }
 
+  // How many wait now; for tests and for people.
+  [[nodiscard]] std::size_t queued() {
+    const std::lock_guard lock{guard_};
+    return waiting_.size();
+  }
+
  private:
   struct ticket {
     std::condition_variable called;

@@ -69,8 +69,8 @@ const embedded_migration* known(std::int64_t version) noexcept {
 }
 
 result<bool> exists(connection& db, std::string_view name) {
-  auto find = db.prepare("SELECT 1 FROM main.sqlite_schema WHERE name = ?1",
-                         reading);
+  auto find =
+      db.prepare("SELECT 1 FROM main.sqlite_schema WHERE name = ?1", reading);
   if (!find) {
     return find.error();
   }
@@ -162,8 +162,8 @@ result<void> record(connection& db, const embedded_migration& m) {
 // True when it was this call that applied `m`.
 result<bool> apply(connection& db, const embedded_migration& m,
                    const after_statement& after) {
-  const auto doing = fmt::format("applying migration {} '{}'", m.version,
-                                 m.name);
+  const auto doing =
+      fmt::format("applying migration {} '{}'", m.version, m.name);
   auto tx = transaction::begin_immediate(db, doing);
   if (!tx) {
     return tx.error();
@@ -266,17 +266,17 @@ result<void> drop_guards(connection& db, const after_statement& after) {
 
 result<void> forget(connection& db, const embedded_migration& m,
                     const after_statement& after) {
-  const auto doing = fmt::format("taking back migration {} '{}'", m.version,
-                                 m.name);
+  const auto doing =
+      fmt::format("taking back migration {} '{}'", m.version, m.name);
   if (auto ok = db.exec_each(m.down, doing, after); !ok) {
     return ok.error();
   }
-  const auto sql =
-      m.version == 1
-          ? std::string{"DROP TABLE main.lastdoor_migrations"}
-          : fmt::format("DELETE FROM main.lastdoor_migrations "
-                        "WHERE version = {}",
-                        m.version);
+  const auto sql = m.version == 1
+                       ? std::string{"DROP TABLE main.lastdoor_migrations"}
+                       : fmt::format(
+                             "DELETE FROM main.lastdoor_migrations "
+                             "WHERE version = {}",
+                             m.version);
   return db.exec_each(sql, doing, after);
 }
 

@@ -12,7 +12,9 @@
 //
 // Thread safety: every member may be called from any thread; the writers of
 // one store queue for its one connection, as SQLite has one writer anyway.
-// Fork: open a new store in the child; the parent's is refused there.
+// Fork: the parent's store is refused in the child. A new one can be opened
+// there after exec(), or when the parent did not have the file open at the
+// fork; else `misconfigured`, as SQLite itself would take no locks.
 //
 // Example (any SQL, run behind the claim):
 //
@@ -38,7 +40,7 @@ struct sqlite_store_options {
   /// no barrier, no erase, no transaction.
   bool ledger{true};
   /// Default: many_per_grant with the ledger, once_per_grant without.
-  std::optional<write_rule> rule;
+  std::optional<write_rule> rule{};
   /// The fence column of every table that is written by statement.
   std::string fence_column{"fence_token"};
   /// How long to wait for another writer, within the grant's validity.
@@ -48,7 +50,7 @@ struct sqlite_store_options {
   /// (foreign_keys, synchronous, …), functions and collations. Default: as
   /// SQLite opens it. Not for callbacks that the store needs itself: the
   /// authorizer, the commit hook, the busy handler.
-  std::function<result<void>(sqlite3 *)> on_open;
+  std::function<result<void>(sqlite3*)> on_open{};
 };
 
 class sqlite_store final : public store {
