@@ -24,7 +24,7 @@ void add_demo(CLI::App& root, invocation& call) {
   add_store(*c, o->store)
       ->description(
           "The store, with lastdoor's tables; the demo makes tables "
-          "lastdoor_demo_* there and drops them (a file in a "
+          "demo_lastdoor_* there and drops them (a file in a "
           "temporary folder)");
   add_json(*c, call);
   c->callback([o, &call] {

@@ -127,7 +127,7 @@ TEST_F(CliDemo, GivenServicesAreUsedAndLeftTidy) {
                 .value();
   auto rest = db.prepare(
                     "SELECT count(*) FROM sqlite_schema WHERE name GLOB "
-                    "'lastdoor_demo_*'",
+                    "'demo_lastdoor_*'",
                     "a test's SQL")
                   .value();
   ASSERT_TRUE(rest.step("a test's SQL").value());
@@ -140,10 +140,10 @@ TEST_F(CliDemo, TablesOfTheSameNameAreNotTouched) {
   auto db = sqlite_driver::connection::open(folder_ / "shop.db",
                                             sqlite_driver::open_mode::existing)
                 .value();
-  db.exec("CREATE TABLE lastdoor_demo_stock (mine)", "a test's SQL").value();
+  db.exec("CREATE TABLE demo_lastdoor_stock (mine)", "a test's SQL").value();
   EXPECT_EQ(run_tool({"demo", "--seconds", "1", "--store", store}).code,
             cli::exit_code(errc::precondition_failed));
-  db.exec("INSERT INTO lastdoor_demo_stock VALUES (1)", "a test's SQL").value();
+  db.exec("INSERT INTO demo_lastdoor_stock VALUES (1)", "a test's SQL").value();
 }
 
 TEST_F(CliDemo, TheWorkersCommandIsForTheDemoOnly) {

@@ -90,7 +90,7 @@ TEST_F(CliRun, NoCommandIsAUsageError) {
 TEST_F(CliRun, TheCommandGetsItsArgumentsUntouched) {
   const auto r = run_tool(call(
       {"printf", "<%s>", "--", "[a,b]", "--json", "", "-- --", "$HOME", "*"}));
-  EXPECT_EQ(r.out, "<[a,b]><--json><><-- --><$HOME><*>");
+  EXPECT_EQ(r.out, "<--><[a,b]><--json><><-- --><$HOME><*>");
 }
 
 TEST_F(CliRun, JsonTellsTheGrantAndTheEnd) {
