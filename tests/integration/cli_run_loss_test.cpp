@@ -70,8 +70,8 @@ TEST_P(CliRunSignal, C02_AfterTheGrantTheCommandGetsItAndTheLockOutlastsIt) {
 INSTANTIATE_TEST_SUITE_P(Each, CliRunSignal,
                          testing::Values(SIGTERM, SIGINT, SIGHUP, SIGQUIT,
                                          SIGUSR1, SIGUSR2),
-                         [](const auto& info) {
-                           return std::string{::sigabbrev_np(info.param)};
+                         [](const auto& each) {
+                           return std::string{::sigabbrev_np(each.param)};
                          });
 
 TEST_F(CliRunLoss, C02_TheWholeGroupGetsTheSignal) {
