@@ -22,6 +22,7 @@
 //   session->transaction([&](sqlite3* db) { orders.insert(db, order); });
 #pragma once
 
+#include <atomic>
 #include <concepts>
 #include <lastdoor/lock_service.hpp>
 #include <lastdoor/stores/store.hpp>
@@ -56,8 +57,25 @@ acquire_behind_barrier(lock_service &locks, store &s, std::string_view resource,
                        const acquire_options &a, const gateway_options &g);
 /// The local check before every call.
 [[nodiscard]] result<void> before_call(const lease &l);
-/// Tells lease and observer what the store said.
-void after_call(lease &l, const lock_service &locks, const error &e) noexcept;
+/// Tells lease and observer what the store said. `first_call`: of the session;
+/// without a barrier at grant it is the one that meets a forgetful source.
+void after_call(lease &l, lock_service &locks, const error &e,
+                bool first_call) noexcept;
+
+/// True once, for whichever thread asks first; moves along.
+class first_time {
+public:
+  first_time() = default;
+  first_time(first_time &&other) noexcept : left_{other.take()} {}
+  first_time &operator=(first_time &&other) noexcept {
+    left_ = other.take();
+    return *this;
+  }
+  bool take() noexcept { return left_.exchange(false); }
+
+private:
+  std::atomic<bool> left_{true};
+};
 } // namespace detail
 
 /// A lease together with the store it guards.
@@ -92,14 +110,16 @@ public:
 
 private:
   template <class R> R told(R r) {
+    const bool first_call = first_.take();
     if (!r)
-      detail::after_call(lease_, locks_, r.error());
+      detail::after_call(lease_, locks_, r.error(), first_call);
     return r;
   }
 
   lease lease_;
   lock_service locks_;
   Store *store_;
+  detail::first_time first_;
 };
 
 template <fenced_store Store> class gateway {

@@ -59,14 +59,17 @@ public:
   lease &operator=(const lease &) = delete;
 
   /// Releases quietly: errors go to the observer. Never throws, waits at most
-  /// one call timeout of the back end.
+  /// one call timeout of the back end. Sends nothing when the lease is lost.
   ~lease();
 
   /// Throws `failure` (invalid_argument) on a moved-from lease.
   [[nodiscard]] const lastdoor::grant &grant() const;
   [[nodiscard]] fencing_token token() const { return grant().token(); }
 
-  /// Fires before validity ends, or when the lease is lost otherwise.
+  /// Fires before validity ends, or when the lease is lost otherwise. Its
+  /// callbacks run on the thread that found out, mostly the one timer of the
+  /// service: a slow one delays the signals of other leases. They may use and
+  /// destroy the lease.
   [[nodiscard]] std::stop_token lost() const;
   /// Why it was lost; nothing while it is held and after a release.
   [[nodiscard]] std::optional<loss_reason> why_lost() const noexcept;

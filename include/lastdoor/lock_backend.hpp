@@ -77,7 +77,9 @@ public:
   [[nodiscard]] virtual result<time_point>
   renew(const grant &held, duration ttl, time_point deadline) = 0;
 
-  /// `not_owner` when the lease is gone or foreign.
+  /// `not_owner` when the lease is gone or foreign. The owner alone decides:
+  /// where an acquisition is undone whose answer was lost, nobody knows the
+  /// token and the grant carries the lowest one.
   [[nodiscard]] virtual result<void> release(const grant &held,
                                              time_point deadline) = 0;
 

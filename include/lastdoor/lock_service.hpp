@@ -34,6 +34,10 @@
 
 namespace lastdoor {
 
+// Every option has an initialiser, an empty one too: GCC warns about members
+// that a designated initialiser leaves out if they have none.
+// NOLINTBEGIN(readability-redundant-member-init)
+
 /// Full jitter: each pause is random in [0, limit), the limit doubles from
 /// `first` up to `cap`.
 struct backoff_options {
@@ -78,8 +82,10 @@ struct lock_service_options {
   std::shared_ptr<observer> observe{};
   /// Where the jitter of pauses starts. Default: drawn from the kernel; a
   /// fixed one makes a test repeatable.
-  std::optional<std::uint64_t> jitter_seed;
+  std::optional<std::uint64_t> jitter_seed{};
 };
+
+// NOLINTEND(readability-redundant-member-init)
 
 class lock_service {
 public:
@@ -95,9 +101,12 @@ public:
   /// Waits in the process's queue first, then on the back end. Not
   /// re-entrant: a second acquisition by the same process finds it busy.
   /// `invalid_argument` before any traffic for a bad name, TTL or option;
-  /// `busy` when the wait is over (also at once, when others of this process
-  /// are queued and `wait_at_most` is zero); `too_slow`; `canceled`; else
-  /// what the back end said.
+  /// `busy` when the wait is over (also at once, when this process holds it
+  /// or others of it are queued and `wait_at_most` is zero); `canceled`; else
+  /// what the back end said. Waited out, with the last one returned, are
+  /// `busy`, `unavailable`, `no_quorum`, `too_slow` and `in_doubt`: what such
+  /// an attempt may have left is released by its owner value. An attempt
+  /// that began in time may take one call timeout beyond the wait.
   [[nodiscard]] result<lease> acquire(std::string_view resource,
                                       const acquire_options &options = {});
 
@@ -113,7 +122,9 @@ public:
   [[nodiscard]] const std::shared_ptr<clock> &time() const noexcept;
   [[nodiscard]] const std::shared_ptr<observer> &observe() const noexcept;
 
-  /// Ends every lease (reason: shutdown) and interrupts every wait.
+  /// Ends every lease (reason: shutdown) and interrupts every wait
+  /// (`canceled`). Releases nothing: a holder may still be at work, so the
+  /// service keeps the leases until their TTL is over.
   void shutdown() noexcept;
 
 private:

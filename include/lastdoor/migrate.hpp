@@ -37,7 +37,7 @@ enum class guard_mode : std::uint8_t {
 
 struct fence_request {
   std::string table;
-  std::string schema; // default: main
+  std::string schema{}; // default: main
   std::string column{"fence_token"};
   guard_mode guard{guard_mode::none};
 };

@@ -121,12 +121,19 @@ CREATE TABLE lastdoor_presented (
 
 -- One row at most, whatever a transaction before has left.
 CREATE TRIGGER lastdoor_presented_before
-BEFORE INSERT ON lastdoor_presented BEGIN
+BEFORE INSERT ON lastdoor_presented
+WHEN EXISTS (SELECT 1 FROM lastdoor_presented) BEGIN
   DELETE FROM lastdoor_presented;
 END;
 
+-- A mark that is the token's already says it all; it is of no retired source,
+-- for a hand-over takes the marks along.
 CREATE TRIGGER lastdoor_presented_claim
-AFTER INSERT ON lastdoor_presented BEGIN
+AFTER INSERT ON lastdoor_presented
+WHEN NOT EXISTS (SELECT 1 FROM lastdoor_marks AS m
+                 WHERE m.resource = new.resource AND m.token = new.token
+                   AND m.owner = new.owner AND m.source = new.source)
+BEGIN
   SELECT RAISE(ABORT, 'lastdoor: wrong_source: the source was retired')
   WHERE EXISTS (SELECT 1 FROM lastdoor_retired_sources AS r
                 WHERE r.source = new.source);

@@ -22,9 +22,10 @@ void add_demo(CLI::App& root, invocation& call) {
   add_locks(*c, o->locks)
       ->description("The lock service (a file in a temporary folder)");
   add_store(*c, o->store)
-      ->description("The store, with lastdoor's tables; the demo makes tables "
-                    "lastdoor_demo_* there and drops them (a file in a "
-                    "temporary folder)");
+      ->description(
+          "The store, with lastdoor's tables; the demo makes tables "
+          "demo_lastdoor_* there and drops them (a file in a "
+          "temporary folder)");
   add_json(*c, call);
   c->callback([o, &call] {
     call.action = [o, &call] { return run_demo(*o, output{call.json}); };

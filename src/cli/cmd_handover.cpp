@@ -70,16 +70,15 @@ int act(const handover_arguments& a, const output& out) {
   if (!done) {
     return out.failed(done.error());
   }
-  return out.done(
-      {{"from", a.from},
-       {"to", a.to},
-       {"marks", done->moved},
-       {"floor", std::to_string(done->floor.value())}},
-      fmt::format("{} marks handed over from {} to {}\n"
-                  "every new token of {} is above {}\n"
-                  "{} is refused from now on\n",
-                  done->moved, a.from, a.to, a.to, done->floor.value(),
-                  a.from));
+  return out.done({{"from", a.from},
+                   {"to", a.to},
+                   {"marks", done->moved},
+                   {"floor", std::to_string(done->floor.value())}},
+                  fmt::format("{} marks handed over from {} to {}\n"
+                              "every new token of {} is above {}\n"
+                              "{} is refused from now on\n",
+                              done->moved, a.from, a.to, a.to,
+                              done->floor.value(), a.from));
 }
 
 }  // namespace
@@ -89,8 +88,9 @@ void add_handover(CLI::App& root, invocation& call) {
   CLI::App* c = root.add_subcommand(
       "handover", "Bind a store to another lock service, for good");
   add_store(*c, a->store)->required();
-  add_locks(*c, a->locks)->required()->description(
-      "The new lock service: sqlite:PATH");
+  add_locks(*c, a->locks)
+      ->required()
+      ->description("The new lock service: sqlite:PATH");
   c->add_option("--from", a->from, "The source that is refused from now on")
       ->required();
   c->add_option("--to", a->to, "The source of --locks, typed again")

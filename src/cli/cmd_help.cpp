@@ -14,8 +14,7 @@ void add_help(CLI::App& root, invocation& call) {
       ->check(CLI::IsMember({"exit-codes"}));
   c->callback([topic, &root, &call] {
     call.action = [topic, &root, &call] {
-      const std::string text =
-          topic->empty() ? root.help() : exit_codes_text();
+      const std::string text = topic->empty() ? root.help() : exit_codes_text();
       return output{call.json}.done({{"help", text}}, text);
     };
   });

@@ -74,8 +74,7 @@ int status(migrator& m, const migrate_arguments&, const output& out) {
                     {"name", s.name},
                     {"applied", s.applied},
                     {"checksum_matches", s.checksum_matches}});
-    rows.push_back({std::to_string(s.version), s.name,
-                    s.applied ? "yes" : "no",
+    rows.push_back({std::to_string(s.version), s.name, s.applied ? "yes" : "no",
                     !s.applied           ? "-"
                     : s.checksum_matches ? "as released"
                                          : "DIFFERS"});
@@ -115,8 +114,8 @@ int add_fence(migrator& m, const migrate_arguments& a, const output& out) {
   if (!plan) {
     return out.failed(plan.error());
   }
-  const std::string table = r.schema.empty() ? r.table
-                                             : r.schema + "." + r.table;
+  const std::string table =
+      r.schema.empty() ? r.table : r.schema + "." + r.table;
   const json object = {{"store", m.name()},
                        {"table", table},
                        {"column", r.column},
@@ -180,8 +179,9 @@ void add_migrate(CLI::App& root, invocation& call) {
   fence->add_option("--schema", a->fence.schema, "Its schema");
   fence->add_option("--column", a->fence.column,
                     "The column of the token (fence_token)");
-  fence->add_option("--guard", a->guard,
-                    "Triggers: strict refuse, audit record, none (none)")
+  fence
+      ->add_option("--guard", a->guard,
+                   "Triggers: strict refuse, audit record, none (none)")
       ->check(CLI::IsMember({"strict", "audit", "none"}));
   fence->add_flag("--dry-run", a->dry_run, "Print the SQL, change nothing");
 }

@@ -15,12 +15,14 @@ constexpr const char* explanation =
     "Hold a lock while a command runs: lastdoor run ... -- COMMAND [ARGS]\n\n"
     "The command finds LASTDOOR_RESOURCE, LASTDOOR_TOKEN, LASTDOOR_OWNER and\n"
     "LASTDOOR_SOURCE in its environment and presents them to the store. Its\n"
-    "exit code is passed on. INT, TERM, HUP, QUIT, USR1 and USR2 are passed to\n"
+    "exit code is passed on. INT, TERM, HUP, QUIT, USR1 and USR2 are passed "
+    "to\n"
     "its process group. When the lock is lost, the command and everything it\n"
     "started get TERM, and KILL before the lock's validity ends. What still\n"
     "runs when the command itself has ended gets the same; only then is the\n"
     "lock released.\n"
-    "Limits: a process that is stopped cannot end its command, and set-user-ID\n"
+    "Limits: a process that is stopped cannot end its command, and "
+    "set-user-ID\n"
     "programs may refuse the signal; there the fence at the store holds.";
 
 struct run_arguments {
@@ -71,9 +73,8 @@ void add_run(CLI::App& root, invocation& call) {
                 "Shown to those who find it held");
   c->add_flag("--quiet", a->options.quiet, "Only errors on stderr");
   add_json(*c, call);
-  c->callback([a, &call] {
-    call.action = [a, &call] { return act(*a, call); };
-  });
+  c->callback(
+      [a, &call] { call.action = [a, &call] { return act(*a, call); }; });
 }
 
 }  // namespace lastdoor::cli

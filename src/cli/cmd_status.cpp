@@ -148,8 +148,8 @@ int show(const status_arguments& a, const output& out) {
   const bool leases = !a.locks.empty();
   const bool marks = !a.store.empty();
   if (!leases && !marks) {
-    return out.failed(fail(errc::invalid_argument,
-                           "status needs --locks, --store or both"));
+    return out.failed(
+        fail(errc::invalid_argument, "status needs --locks, --store or both"));
   }
   if (!marks && a.resource.empty()) {
     return out.failed(fail(errc::invalid_argument,

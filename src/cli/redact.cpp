@@ -17,13 +17,12 @@ char lower(char c) {
 bool sounds_secret(std::string_view name) {
   std::string low{name};
   std::transform(low.begin(), low.end(), low.begin(), lower);
-  constexpr std::string_view secret[] = {"pass",   "pwd",  "secret",
-                                         "token",  "auth", "credential",
+  constexpr std::string_view secret[] = {"pass",   "pwd",    "secret",
+                                         "token",  "auth",   "credential",
                                          "apikey", "api_key"};
-  return std::any_of(std::begin(secret), std::end(secret),
-                     [&](std::string_view s) {
-                       return low.find(s) != std::string::npos;
-                     });
+  return std::any_of(
+      std::begin(secret), std::end(secret),
+      [&](std::string_view s) { return low.find(s) != std::string::npos; });
 }
 
 // scheme://user:secret@host. The last '@' counts, because a secret that was

@@ -10,10 +10,9 @@ namespace {
 
 // Characters, not bytes: every byte that does not continue one.
 std::size_t width_of(const std::string& cell) {
-  return static_cast<std::size_t>(
-      std::count_if(cell.begin(), cell.end(), [](char c) {
-        return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-      }));
+  return static_cast<std::size_t>(std::count_if(
+      cell.begin(), cell.end(),
+      [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
 }  // namespace

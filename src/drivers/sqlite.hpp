@@ -42,6 +42,9 @@ public:
   statement &bind_static(int at, std::string_view text) noexcept;
   statement &bind_static_value(int at, const value &v) noexcept;
 
+  // What went wrong in binding since the last reset; SQLITE_OK if nothing.
+  [[nodiscard]] int bind_error() const noexcept { return bind_rc_; }
+
   // True: a row is there. False: done.
   [[nodiscard]] result<bool> step(std::string_view doing);
   // Runs to the end; rows are dropped. Resets.

@@ -1,6 +1,7 @@
 #include "render.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace lastdoor::fencing {
 
@@ -127,14 +128,13 @@ std::string_view fence_comparison(write_rule rule) {
   return rule == write_rule::once_per_grant ? " < " : " <= ";
 }
 
-// The fence as a condition, against `token` written by `right`.
+// The fence as a condition, against what `right` writes. The plus signs take
+// the affinity away: in a column of type TEXT '10' < 9 would be true, while a
+// text as such is above every number, so that the write is refused.
 template <class Right>
 void fence_condition(writer& w, Right right) {
-  if (w.is(dialect::sqlite)) {
-    // A column of type TEXT compares '10' < '9'; it never holds an integer.
-    w.text("typeof(").fence().text(") = 'integer' AND ");
-  }
-  w.fence().text(fence_comparison(w.options().rule));
+  const std::string_view bare = w.is(dialect::sqlite) ? "+" : "";
+  w.text(bare).fence().text(fence_comparison(w.options().rule)).text(bare);
   right();
 }
 

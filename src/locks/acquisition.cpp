@@ -195,7 +195,7 @@ acquisition::outcome acquisition::attempt() {
 
 acquisition::outcome acquisition::accept(const grant& g, time_point started) {
   const time_point now = core_.now();
-  if (g.valid_until() - now < terms_.minimum_validity)
+  if (g.valid_until() < later(now, terms_.minimum_validity))
     return refuse_late(g, now);
   if (auto started_keeper = core_.keeper().start(core_.shared_from_this());
       !started_keeper) {
@@ -218,12 +218,13 @@ acquisition::outcome acquisition::accept(const grant& g, time_point started) {
 
 error acquisition::refuse_late(const grant& g, time_point now) {
   undo(g);
+  const duration left =
+      g.valid_at(now) ? g.valid_until() - now : duration::zero();
   return fail(errc::too_slow,
-              fmt::format(
-                  "granted with {} ms left of a TTL of {} ms, at least "
-                  "{} ms are needed; undone",
-                  whole_ms(std::max(g.valid_until() - now, duration::zero())),
-                  whole_ms(terms_.ttl), whole_ms(terms_.minimum_validity)))
+              fmt::format("granted with {} left of a TTL of {}, at least {} "
+                          "are needed; undone",
+                          in_ms(left), in_ms(terms_.ttl),
+                          in_ms(terms_.minimum_validity)))
       .about(resource_.str())
       .presented(g.token().value());
 }

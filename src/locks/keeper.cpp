@@ -95,6 +95,12 @@ bool keeper::sync(const std::shared_ptr<lease_state>& lease) {
   return true;
 }
 
+void keeper::look_again() noexcept {
+  const locked lock{mutex_};
+  if (timer_.bell)
+    timer_.bell->ring();
+}
+
 keeper::leases keeper::stop() {
   agenda losses;
   agenda calls;

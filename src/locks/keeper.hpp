@@ -54,6 +54,10 @@ class keeper {
   /// False after `stop()`: the lease is not looked after.
   [[nodiscard]] bool sync(const std::shared_ptr<lease_state>& lease);
 
+  /// Makes the timer look at all leases now, because the clock was seen to
+  /// run backwards: no time on the agenda can be trusted.
+  void look_again() noexcept;
+
   /// Ends both threads at their next step; returns who was looked after.
   [[nodiscard]] leases stop();
 

@@ -123,6 +123,8 @@ void lease_state::leave(phase from, loss_reason reason, const error* why) {
     grant_.end();
   }
   static_cast<void>(core_->keeper().sync(shared_from_this()));
+  if (reason == loss_reason::clock_jump)
+    core_->keeper().look_again();
   lost_.request_stop();
   // Only where the service may still hold the lease is it worth waiting.
   const bool stands =
@@ -289,6 +291,10 @@ void lease_state::end_quietly() noexcept {
 }
 
 result<void> lease_state::release_once(bool quiet) {
+  // Before the grant ends, or a newcomer would take the moment between for
+  // its turn and find the back end busy.
+  core_->room().leaving(grant_.resource(), grant_.owner(),
+                        grant_.valid_until());
   auto send = begin_release();
   if (!send)
     return send.error();

@@ -15,12 +15,6 @@ using std::chrono::milliseconds;
 constexpr duration ttl_min = milliseconds{1};
 constexpr std::size_t holder_bytes_max = 512;
 
-// In ms, with as many digits as it takes: 999 us must not read as 1 ms.
-std::string in_ms(duration d) {
-  return fmt::format("{} ms",
-                     std::chrono::duration<double, std::milli>{d}.count());
-}
-
 error refuse(std::string why) {
   return fail(errc::invalid_argument, std::move(why));
 }
@@ -79,6 +73,11 @@ result<void> check_budget(const lease_terms& t) {
 
 }  // namespace
 
+std::string in_ms(duration d) {
+  return fmt::format("{} ms",
+                     std::chrono::duration<double, std::milli>{d}.count());
+}
+
 result<lease_terms> checked_terms(const acquire_options& o,
                                   const lock_backend& backend) {
   if (auto good = check_ttl(o.ttl, backend.max_ttl()); !good)
@@ -101,7 +100,7 @@ result<lease_terms> checked_terms(const acquire_options& o,
     if (auto good = check_budget(t); !good)
       return good.error();
   } else {
-    t.renew_every = std::max(std::min(t.ttl / 3, usable / 3), duration{1});
+    t.renew_every = std::max(std::min(t.ttl / 3, usable / 2), duration{1});
     // Half of what is left, so that a renewal that took all its time can be
     // tried once more.
     t.call_timeout = std::min(t.call_timeout, (usable - t.renew_every) / 2);

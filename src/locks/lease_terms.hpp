@@ -8,6 +8,7 @@
 #pragma once
 
 #include <lastdoor/lock_service.hpp>
+#include <string>
 
 #include "time_math.hpp"
 
@@ -22,6 +23,10 @@ struct lease_terms {
   backoff_options backoff;
   bool renew;
 };
+
+/// For messages: in ms, with as many digits as it takes, because 999 us must
+/// not read as 1 ms.
+[[nodiscard]] std::string in_ms(duration d);
 
 /// `invalid_argument` says which option is wrong and what it may be.
 [[nodiscard]] result<lease_terms> checked_terms(const acquire_options& options,

@@ -15,6 +15,14 @@ void waiting_room::drop_if_unused(lines::iterator at) {
     lines_.erase(at);
 }
 
+void waiting_room::leaving(const resource_name& resource, const owner_id& owner,
+                           time_point until) {
+  const locked lock{mutex_};
+  const auto at = lines_.find(resource.str());
+  if (at != lines_.end() && at->second.held_by(owner))
+    at->second.held_until = until;
+}
+
 void waiting_room::vacate(const resource_name& resource,
                           const owner_id& owner) {
   lapse(resource, owner, time_point::min());
@@ -27,7 +35,7 @@ void waiting_room::lapse(const resource_name& resource, const owner_id& owner,
   if (at == lines_.end())
     return;
   line& l = at->second;
-  if (l.holder && l.holder->owner() == owner) {
+  if (l.held_by(owner)) {
     l.holder.reset();
     l.held_until = until;
   }
@@ -91,6 +99,7 @@ void waiting_room::place::use_bell(alarm* bell) {
 void waiting_room::place::granted(const grant& g) {
   const locked lock{room_.mutex_};
   line_->second.holder = g;
+  line_->second.held_until = time_point::min();
   // The next one need not be woken: the holder's end will ring for it.
   line_->second.waiters.erase(me_);
   taken_ = false;

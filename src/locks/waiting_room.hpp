@@ -11,6 +11,7 @@
 // bell may be destroyed as soon as its place has forgotten it.
 #pragma once
 
+#include <algorithm>
 #include <lastdoor/lock_service.hpp>
 #include <list>
 #include <map>
@@ -25,6 +26,10 @@ class waiting_room {
  public:
   class place;
 
+  /// The lease of `owner` is being released: in the way until the service
+  /// has answered, or `until` then.
+  void leaving(const resource_name& resource, const owner_id& owner,
+               time_point until);
   /// The lease of `owner` is no longer in the way.
   void vacate(const resource_name& resource, const owner_id& owner);
   /// It was lost, but the service may still know it until then.
@@ -42,10 +47,14 @@ class waiting_room {
   struct line {
     std::list<waiter> waiters;
     std::optional<grant> holder;
-    time_point held_until{time_point::min()};  // without a grant
+    // What counts instead of the validity of a grant that has ended.
+    time_point held_until{time_point::min()};
 
+    [[nodiscard]] bool held_by(const owner_id& owner) const noexcept {
+      return holder && holder->owner() == owner;
+    }
     [[nodiscard]] time_point busy_until() const noexcept {
-      return holder ? holder->valid_until() : held_until;
+      return holder ? std::max(holder->valid_until(), held_until) : held_until;
     }
     void ring_front() noexcept;
   };

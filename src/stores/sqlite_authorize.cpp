@@ -95,6 +95,9 @@ int sqlite_store::impl::may_commit(void* self) noexcept {
 }
 
 void sqlite_store::impl::install_hooks() noexcept {
+  // Otherwise a plan may hang on the values that are bound, and a change of
+  // them would look like a change of the schema.
+  sqlite3_db_config(db_.raw(), SQLITE_DBCONFIG_ENABLE_QPSG, 1, nullptr);
   sqlite3_set_authorizer(db_.raw(), &authorize, this);
   sqlite3_commit_hook(db_.raw(), &may_commit, this);
 }

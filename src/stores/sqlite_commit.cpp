@@ -278,16 +278,10 @@ result<void> sqlite_store::finish_in(sqlite3* db, const grant& g) {
   }
   auto theirs = connection::borrow(db);
   sqlite::ledger ledger{theirs};
-  auto mine = ledger.claim(g);
-  if (!mine) {
-    return mine.error();
-  }
-  if (mine->raised) {
-    return sqlite::about(
-        fail(errc::invalid_argument,
-             "the claim is gone: a ROLLBACK TO took it back; roll everything "
-             "back and begin again"),
-        g);
+  // The claim once more: a ROLLBACK TO of the caller's may have taken it back,
+  // and what was written since is part of this very transaction.
+  if (auto mine = ledger.claim(g); !mine) {
+    return in_callers_transaction(mine.error());
   }
   return ledger.withdraw();
 }

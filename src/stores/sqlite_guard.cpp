@@ -96,16 +96,6 @@ result<void> check_keys(const table_info& t, const fence_request& r) {
   return {};
 }
 
-// SQLite's rule for INTEGER affinity.
-bool holds_integers(std::string_view type) {
-  for (std::size_t i = 0; i + 3 <= type.size(); ++i) {
-    if (same(type.substr(i, 3), "int")) {
-      return true;
-    }
-  }
-  return false;
-}
-
 result<void> check_contents(connection& db, const table_info& t,
                             const std::string& fence) {
   auto find = db.prepare(
@@ -141,7 +131,7 @@ result<void> check_column(connection& db, const table_info& t,
   if (c.generated) {
     return mismatch("is generated");
   }
-  if (!holds_integers(c.type)) {
+  if (!integral_type(c.type)) {
     return mismatch(c.type.empty() ? "has no type"
                                    : fmt::format("is {}", c.type));
   }

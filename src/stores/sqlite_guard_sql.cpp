@@ -27,7 +27,9 @@ struct objection {
   std::string text;
 };
 
-constexpr std::string_view token = "(SELECT b.token FROM lastdoor_bearer AS b)";
+// The alias can be no table of a user's: the prefix is taken.
+constexpr std::string_view token =
+    "(SELECT lastdoor_b.token FROM lastdoor_bearer AS lastdoor_b)";
 
 class guard_writer {
  public:
@@ -35,28 +37,19 @@ class guard_writer {
       : t_{t}, table_{quoted(t.name)}, fence_{quoted(fence)}, mode_{mode} {}
 
   guard_trigger before_insert() const {
-    auto all = no_token();
-    all.push_back(in_the_way());
-    all.push_back(
-        {fmt::format("new.{0} IS NOT 0 AND new.{0} IS NOT {1}", fence_, token),
-         "invalid_argument", "only the token sets the fence of "});
-    return before("insert", all, key_text("new"), highest_in_the_way(), true);
+    return before("insert", {in_the_way(), by_hand_unless("0")},
+                  key_text("new"), highest_in_the_way(), true);
   }
 
   guard_trigger before_update() const {
-    auto all = no_token();
-    all.push_back(fenced_off());
-    all.push_back(in_the_way());
-    all.push_back({fmt::format("new.{0} IS NOT old.{0} AND new.{0} IS NOT {1}",
-                               fence_, token),
-                   "invalid_argument", "only the token sets the fence of "});
-    return before("update", all, key_text("old"), "old." + fence_, true);
+    return before("update",
+                  {fenced_off(), in_the_way(), by_hand_unless("old." + fence_)},
+                  key_text("old"), "old." + fence_, true);
   }
 
   guard_trigger before_delete() const {
-    auto all = no_token();
-    all.push_back(fenced_off());
-    return before("delete", all, key_text("old"), "old." + fence_, false);
+    return before("delete", {fenced_off()}, key_text("old"), "old." + fence_,
+                  false);
   }
 
   guard_trigger after_insert() const {
@@ -83,16 +76,24 @@ class guard_writer {
     return fmt::format("lastdoor_guard_{}_{}", t_.name, what);
   }
 
-  static std::vector<objection> no_token() {
-    return {{"NOT EXISTS (SELECT 1 FROM lastdoor_presented)", "misconfigured",
-             "no token was presented to "},
-            {"NOT EXISTS (SELECT 1 FROM lastdoor_bearer)", "stale_token",
-             "a newer token was here than the one presented to "}};
+  static objection no_token() {
+    return {"", "misconfigured", "no token was presented to "};
+  }
+  static objection overtaken() {
+    return {"", "stale_token",
+            "a newer token was here than the one presented to "};
+  }
+  // Objections to the token that `lastdoor_b` bears.
+  [[nodiscard]] objection fenced_off() const {
+    return {fmt::format("old.{} > lastdoor_b.token", fence_), "stale_token",
+            "a newer token has written this row of "};
   }
 
-  [[nodiscard]] objection fenced_off() const {
-    return {fmt::format("old.{} > {}", fence_, token), "stale_token",
-            "a newer token has written this row of "};
+  [[nodiscard]] objection by_hand_unless(std::string_view as_it_was) const {
+    return {
+        fmt::format("(new.{0} IS NOT {1} AND new.{0} IS NOT lastdoor_b.token)",
+                    fence_, as_it_was),
+        "invalid_argument", "only the token sets the fence of "};
   }
 
   // FROM and WHERE that find the row which has a key of the new one.
@@ -115,10 +116,10 @@ class guard_writer {
     std::string any;
     for (const auto& key : t_.keys) {
       any += any.empty() ? "" : "\n    OR ";
-      any += fmt::format("EXISTS (SELECT 1 {} AND {}.{} > {})", same_key(key),
-                         table_, fence_, token);
+      any += fmt::format("EXISTS (SELECT 1 {} AND {}.{} > lastdoor_b.token)",
+                         same_key(key), table_, fence_);
     }
-    return {any.empty() ? "0" : any, "stale_token",
+    return {any.empty() ? "0" : fmt::format("({})", any), "stale_token",
             "a newer token has written a row in the way of this one of "};
   }
 
@@ -156,36 +157,53 @@ class guard_writer {
         literal(t_.name));
   }
 
-  [[nodiscard]] std::string refuse(const std::vector<objection>& all) const {
-    std::string body;
+  // The first objection, as `code: text`, and '' when there is none. With the
+  // token at hand that is one look at one row: what every write pays.
+  [[nodiscard]] std::string first_of(const std::vector<objection>& all) const {
+    std::string cases;
     for (const auto& o : all) {
-      body += fmt::format(
-          "  SELECT RAISE(ABORT, {})\n  WHERE {};\n",
-          literal(fmt::format("lastdoor: {}: {}{}", o.code, o.text, t_.name)),
-          o.holds);
+      cases +=
+          fmt::format("\n    WHEN {} THEN {}", o.holds, literal(message(o)));
     }
-    return body;
+    return fmt::format(
+        "coalesce((SELECT CASE{}\n    ELSE '' END\n"
+        "    FROM lastdoor_bearer AS lastdoor_b),\n"
+        "    CASE WHEN EXISTS (SELECT 1 FROM lastdoor_presented)\n"
+        "    THEN {}\n    ELSE {} END)",
+        cases, literal(message(overtaken())), literal(message(no_token())));
+  }
+
+  [[nodiscard]] std::string message(const objection& o) const {
+    return fmt::format("{}: {}{}", o.code, o.text, t_.name);
+  }
+
+  // RAISE takes a literal, so each message has one of its own.
+  [[nodiscard]] std::string refuse(std::vector<objection> all) const {
+    const auto first = first_of(all);
+    all.push_back(overtaken());
+    std::string body = fmt::format("  SELECT CASE {}\n", first);
+    for (const auto& o : all) {
+      body +=
+          fmt::format("    WHEN {} THEN RAISE(ABORT, {})\n",
+                      literal(message(o)), literal("lastdoor: " + message(o)));
+    }
+    return body + fmt::format("    ELSE RAISE(ABORT, {}) END;\n",
+                              literal("lastdoor: " + message(no_token())));
   }
 
   [[nodiscard]] std::string record(std::string_view operation,
                                    const std::vector<objection>& all,
                                    std::string_view key,
                                    std::string_view fence) const {
-    std::string reason;
-    for (const auto& o : all) {
-      reason += fmt::format(
-          "    WHEN {} THEN {}\n", o.holds,
-          literal(fmt::format("{}: {}{}", o.code, o.text, t_.name)));
-    }
     return fmt::format(
         "  INSERT INTO lastdoor_audit (table_name, operation, row_key, "
         "reason, resource, presented, fence)\n"
         "  SELECT {}, {}, {}, w.reason,\n"
         "    (SELECT p.resource FROM lastdoor_presented AS p),\n"
         "    (SELECT p.token FROM lastdoor_presented AS p),\n    {}\n"
-        "  FROM (SELECT CASE\n{}    END AS reason) AS w\n"
-        "  WHERE w.reason IS NOT NULL;\n",
-        literal(t_.name), literal(operation), key, fence, reason);
+        "  FROM (SELECT {} AS reason) AS w\n"
+        "  WHERE w.reason <> '';\n",
+        literal(t_.name), literal(operation), key, fence, first_of(all));
   }
 
   [[nodiscard]] std::string forget_replaced() const {
@@ -209,14 +227,14 @@ class guard_writer {
                                      bool may_replace) const {
     std::string body;
     if (mode_ == guard_mode::strict) {
-      body = refuse(all);
+      body =
+          fmt::format("WHEN {} <> ''\nBEGIN\n{}", first_of(all), refuse(all));
     } else {
-      body = record(what, all, key, fence);
+      body = "BEGIN\n" + record(what, all, key, fence);
       body += may_replace ? note_replaced() : "";
     }
-    return {name(what),
-            fmt::format("CREATE TRIGGER {} BEFORE {} ON {}\nBEGIN\n{}END",
-                        quoted(name(what)), what, table_, body)};
+    return {name(what), fmt::format("CREATE TRIGGER {} BEFORE {} ON {}\n{}END",
+                                    quoted(name(what)), what, table_, body)};
   }
 
   // The row itself, whatever its key is; a key may be NULL, a row id not.

@@ -132,8 +132,7 @@ result<receipt> sqlite_store::impl::step_inside(const grant& g,
       return about(ok.error(), g);
     }
   }
-  bind(w, g, s);
-  const sqlite_driver::scoped_reset at_end{w.stmt};
+  const sqlite::bound_values bound{w, g, s};
   receipt r;
   for (;;) {
     auto more = w.stmt.step(writing);
@@ -162,8 +161,7 @@ result<receipt> sqlite_store::impl::classify(const grant& g, const statement& s,
       return about(ok.error(), g);
     }
   }
-  bind(w, g, s);
-  const sqlite_driver::scoped_reset at_end{w.stmt};
+  const sqlite::bound_values bound{w, g, s};
   auto there = w.stmt.step(looking);
   if (!there) {
     return about(there.error(), g);
@@ -257,8 +255,7 @@ result<void> sqlite_store::impl::find_every_value(const grant& g,
     }
     for (const auto& v : m.any_of) {
       const auto one = narrowed(s, i, v);
-      bind(probe, g, one);
-      const sqlite_driver::scoped_reset at_end{probe.stmt};
+      const sqlite::bound_values bound{probe, g, one};
       auto there = probe.stmt.step(looking);
       if (!there) {
         return about(there.error(), g);
@@ -293,8 +290,7 @@ result<sqlite_store::impl::survey> sqlite_store::impl::look_at_all(
       return about(ok.error(), g);
     }
   }
-  bind(w, g, s);
-  const sqlite_driver::scoped_reset at_end{w.stmt};
+  const sqlite::bound_values bound{w, g, s};
   survey found;
   for (;; ++found.rows) {
     auto more = w.stmt.step(looking);

@@ -45,6 +45,22 @@ using fault_hook = std::function<bool(fault_point)>;
 struct prepared_write {
   sqlite_driver::statement stmt;
   std::vector<fencing::slot> slots;
+  // The grant whose words are bound, kept alive so that they can stay bound:
+  // most writes come under the grant of the write before.
+  std::optional<grant> bound;
+};
+
+// Binds for the time of one step. Nothing is copied: the values must outlive
+// this object, and none of them stays bound after it.
+class bound_values {
+ public:
+  bound_values(prepared_write& w, const grant& g, const lastdoor::statement& s);
+  ~bound_values();
+  bound_values(const bound_values&) = delete;
+  bound_values& operator=(const bound_values&) = delete;
+
+ private:
+  prepared_write& w_;
 };
 
 // All that depends on a statement's names and not on its values.
@@ -139,7 +155,6 @@ class sqlite_store::impl {
   [[nodiscard]] fencing::render_options rendering(bool with_ledger) const;
   [[nodiscard]] result<void> prepare(sqlite::prepared_write& into,
                                      fencing::rendered text);
-  void bind(sqlite::prepared_write& w, const grant& g, const statement& s);
   [[nodiscard]] std::optional<result<receipt>> write_fast(
       const grant& g, const statement& s, sqlite::write_shape& shape);
 

@@ -13,8 +13,17 @@ using sqlite_driver::statement;
 
 constexpr std::string_view doing = "looking at the table";
 
-bool same(std::string_view a, std::string_view b) {
+bool same(std::string_view a, std::string_view b) noexcept {
   return fencing::same_name(a, b, fencing::dialect::sqlite);
+}
+
+bool mentions(std::string_view type, std::string_view word) noexcept {
+  for (std::size_t i = 0; i + word.size() <= type.size(); ++i) {
+    if (same(type.substr(i, word.size()), word)) {
+      return true;
+    }
+  }
+  return false;
 }
 
 // Runs a query with one text parameter and hands each row to `take`.
@@ -263,6 +272,22 @@ std::string_view index_predicate(std::string_view sql) noexcept {
     at = skip_token(sql, at);
   }
   return {};
+}
+
+bool integral_type(std::string_view type) noexcept {
+  return mentions(type, "int");
+}
+
+bool keeps_integers(std::string_view type) noexcept {
+  if (integral_type(type) || type.empty() || mentions(type, "blob")) {
+    return true;
+  }
+  for (const char* other : {"char", "clob", "text", "real", "floa", "doub"}) {
+    if (mentions(type, other)) {
+      return false;
+    }
+  }
+  return true;  // NUMERIC
 }
 
 bool reserved_name(std::string_view table) noexcept {

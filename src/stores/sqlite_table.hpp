@@ -70,6 +70,12 @@ struct table_info {
 // True for names that are SQLite's or lastdoor's own.
 [[nodiscard]] bool reserved_name(std::string_view table) noexcept;
 
+// SQLite's rules of affinity: what a column of this declared type does to an
+// integer. `integral_type` is true for INTEGER affinity; `keeps_integers` also
+// for columns that take integers as they are, such as those without a type.
+[[nodiscard]] bool integral_type(std::string_view type) noexcept;
+[[nodiscard]] bool keeps_integers(std::string_view type) noexcept;
+
 // The text after WHERE in a CREATE INDEX; empty when there is none.
 [[nodiscard]] std::string_view index_predicate(std::string_view sql) noexcept;
 

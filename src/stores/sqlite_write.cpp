@@ -37,11 +37,18 @@ result<void> check_table(const statement& s, const sqlite::table_info& t,
                       "needs a table",
                       s.table()));
   }
-  if (t.find(fence) == nullptr) {
+  const auto* column = t.find(fence);
+  if (column == nullptr) {
     return fail(errc::schema_mismatch,
                 fmt::format("the table '{}' has no column '{}': run lastdoor "
                             "migrate add-fence",
                             s.table(), fence));
+  }
+  if (!sqlite::keeps_integers(column->type)) {
+    return fail(errc::schema_mismatch,
+                fmt::format("the column '{}' of '{}' is {} and turns a token "
+                            "into something else; it must be INTEGER NOT NULL",
+                            fence, s.table(), column->type));
   }
   return {};
 }
@@ -100,6 +107,79 @@ result<void> check_numbers(const write_options& o, bool ledger) {
 }
 
 }  // namespace
+
+namespace sqlite {
+
+namespace {
+
+void bind_grant(sqlite_driver::statement& s, int at, slot::origin from,
+                const grant& g) {
+  switch (from) {
+    case slot::origin::token:
+      s.bind(at, g.token().value());
+      break;
+    case slot::origin::resource:
+      s.bind_static(at, g.resource().str());
+      break;
+    case slot::origin::owner:
+      s.bind_static(at, g.owner().str());
+      break;
+    default:
+      s.bind_static(at, g.source().str());
+      break;
+  }
+}
+
+void bind_value(sqlite_driver::statement& s, int at, slot::origin from,
+                const value& v) {
+  if (from != slot::origin::negated) {
+    s.bind_static_value(at, v);
+  } else if (const auto* d = v.real()) {
+    s.bind(at, value{-*d});
+  } else {
+    s.bind(at, -*v.integer());
+  }
+}
+
+bool of_grant(const slot& place) { return place.from >= slot::origin::token; }
+
+}  // namespace
+
+bound_values::bound_values(prepared_write& w, const grant& g,
+                           const lastdoor::statement& s)
+    : w_{w} {
+  const bool known = w.bound && *w.bound == g;
+  if (!known) {
+    w.bound = g;
+  }
+  int at = 0;
+  for (const auto& place : w.slots) {
+    ++at;
+    if (!of_grant(place)) {
+      bind_value(w.stmt, at, place.from, fencing::value_of(place, s));
+    } else if (!known) {
+      bind_grant(w.stmt, at, place.from, *w.bound);
+    }
+  }
+}
+
+bound_values::~bound_values() {
+  if (w_.stmt.bind_error() != SQLITE_OK) {
+    w_.bound.reset();
+    w_.stmt.reset();
+    return;
+  }
+  sqlite3_reset(w_.stmt.raw());
+  int at = 0;
+  for (const auto& place : w_.slots) {
+    ++at;
+    if (!of_grant(place)) {
+      sqlite3_bind_null(w_.stmt.raw(), at);
+    }
+  }
+}
+
+}  // namespace sqlite
 
 fencing::render_options sqlite_store::impl::rendering(bool with_ledger) const {
   fencing::render_options o;
@@ -181,53 +261,18 @@ result<void> sqlite_store::impl::prepare(sqlite::prepared_write& into,
     return fresh.error();
   }
   into.stmt = std::move(*fresh);
+  into.bound.reset();
   into.slots = std::move(text.slots);
   return {};
-}
-
-// Nothing is copied: values and grant outlive the step that reads them.
-void sqlite_store::impl::bind(sqlite::prepared_write& w, const grant& g,
-                              const statement& s) {
-  int at = 0;
-  for (const auto& place : w.slots) {
-    ++at;
-    switch (place.from) {
-      case slot::origin::token:
-        w.stmt.bind(at, g.token().value());
-        break;
-      case slot::origin::resource:
-        w.stmt.bind_static(at, g.resource().str());
-        break;
-      case slot::origin::owner:
-        w.stmt.bind_static(at, g.owner().str());
-        break;
-      case slot::origin::source:
-        w.stmt.bind_static(at, g.source().str());
-        break;
-      case slot::origin::negated: {
-        const value& v = fencing::value_of(place, s);
-        if (const auto* d = v.real()) {
-          w.stmt.bind(at, value{-*d});
-        } else {
-          w.stmt.bind(at, -*v.integer());
-        }
-        break;
-      }
-      default:
-        w.stmt.bind_static_value(at, fencing::value_of(place, s));
-        break;
-    }
-  }
 }
 
 // Nothing: not settled this way; what it was is for write_slow to find out.
 std::optional<result<receipt>> sqlite_store::impl::write_fast(
     const grant& g, const statement& s, write_shape& shape) {
   auto& w = shape.alone;
-  bind(w, g, s);
-  const sqlite_driver::scoped_reset at_end{w.stmt};
+  const sqlite::bound_values bound{w, g, s};
   receipt r;
-  int rc = SQLITE_ROW;
+  int rc = w.stmt.bind_error() == SQLITE_OK ? SQLITE_ROW : SQLITE_TOOBIG;
   speaker_ = speaker::fast;
   while (rc == SQLITE_ROW) {
     rc = sqlite3_step(w.stmt.raw());

@@ -124,8 +124,8 @@ TEST_F(CliCommands, R24_ReleaseOfAForeignLockIsRefused) {
 
 TEST_F(CliCommands, ReleaseWithATokenChecksItToo) {
   const json held = acquire("a");
-  const std::vector<std::string> call{"release",    "--locks", locks(),
-                                      "--resource", "a",       "--owner",
+  const std::vector<std::string> call{"release",        "--locks", locks(),
+                                      "--resource",     "a",       "--owner",
                                       held.at("owner"), "--token"};
   auto wrong = call;
   wrong.emplace_back("123456789");
@@ -165,8 +165,7 @@ TEST_F(CliCommands, TextNamesResourceTokenAndOwner) {
   const auto r = run_tool({"acquire", "--locks", locks(), "--resource", "a/b"});
   EXPECT_EQ(r.code, 0);
   EXPECT_TRUE(r.out.starts_with("resource  a/b\ntoken     ")) << r.out;
-  const auto s =
-      run_tool({"status", "--locks", locks(), "--resource", "a/b"});
+  const auto s = run_tool({"status", "--locks", locks(), "--resource", "a/b"});
   EXPECT_NE(s.out.find("LAST TOKEN"), std::string::npos);
   EXPECT_NE(s.out.find("a/b"), std::string::npos);
 }
@@ -178,8 +177,8 @@ TEST_F(CliCommands, StatusPagesThroughTheLedger) {
                              "--resource", name, "--", "true"});
     ASSERT_EQ(r.code, 0) << r.err;
   }
-  const json first = answer({"status", "--store", store(), "--locks", locks(),
-                             "--limit", "2"});
+  const json first = answer(
+      {"status", "--store", store(), "--locks", locks(), "--limit", "2"});
   ASSERT_EQ(first.at("resources").size(), 2U);
   EXPECT_EQ(first.at("resources").at(0).at("resource"), "a");
   EXPECT_EQ(first.at("resources").at(0).at("mark_source"), "sqlite/default");
@@ -246,8 +245,8 @@ TEST_F(CliCommands, UsageErrorsAreInvalidArguments) {
 
 TEST_F(CliCommands, ErrorsAreJsonObjectsWhenJsonIsAskedFor) {
   acquire("a");
-  const auto r = run_tool(
-      {"acquire", "--locks", locks(), "--resource", "a", "--json"});
+  const auto r =
+      run_tool({"acquire", "--locks", locks(), "--resource", "a", "--json"});
   EXPECT_EQ(r.code, exit_code(errc::busy));
   EXPECT_TRUE(r.err.starts_with("lastdoor: busy on 'a'")) << r.err;
   const json e = json::parse(r.out).at("error");
@@ -257,10 +256,9 @@ TEST_F(CliCommands, ErrorsAreJsonObjectsWhenJsonIsAskedFor) {
   EXPECT_TRUE(e.at("seen").is_string());
   EXPECT_TRUE(e.at("retry_after_ms").is_number());
   // Also when the command line itself is wrong.
-  EXPECT_EQ(json::parse(run_tool({"acquire", "--json"}).out)
-                .at("error")
-                .at("code"),
-            "invalid_argument");
+  EXPECT_EQ(
+      json::parse(run_tool({"acquire", "--json"}).out).at("error").at("code"),
+      "invalid_argument");
 }
 
 TEST_F(CliCommands, NoOutputEverShowsAPassword) {
@@ -295,9 +293,8 @@ TEST_F(CliCommands, HelpAndVersionGoToStdout) {
 TEST_F(CliCommands, MigrateUpStatusVerifyDown) {
   const json up = answer({"migrate", "up", "--store", store()});
   ASSERT_FALSE(up.at("applied").empty());
-  EXPECT_TRUE(answer({"migrate", "up", "--store", store()})
-                  .at("applied")
-                  .empty());
+  EXPECT_TRUE(
+      answer({"migrate", "up", "--store", store()}).at("applied").empty());
   for (const json& m :
        answer({"migrate", "status", "--store", store()}).at("migrations")) {
     EXPECT_EQ(m.at("applied"), true);
@@ -325,8 +322,8 @@ TEST_F(CliCommands, MarksAreDiscardedOnlyWithThePathTypedAgain) {
   migrate();
   run_tool({"run", "--locks", locks(), "--store", store(), "--resource", "a",
             "--", "true"});
-  const std::vector<std::string> down{"migrate", "down", "--store", store(),
-                                      "--to", "0"};
+  const std::vector<std::string> down{"migrate", "down", "--store",
+                                      store(),   "--to", "0"};
   const auto with = [&](const std::string& path) {
     auto call = down;
     call.insert(call.end(), {"--discard-marks", path});
@@ -351,13 +348,16 @@ TEST_F(CliCommands, C08_ADryRunIsSqlThatDoesWhatAddFenceDoes) {
       auto db = sqlite_driver::connection::open(
                     here / file, sqlite_driver::open_mode::existing)
                     .value();
-      db.exec("CREATE TABLE victim (id INTEGER PRIMARY KEY);"
-              "CREATE TABLE " + sqlite_driver::quoted(name) +
-                  " (id INTEGER PRIMARY KEY, v TEXT)",
-              "a test's SQL")
+      db.exec(
+            "CREATE TABLE victim (id INTEGER PRIMARY KEY);"
+            "CREATE TABLE " +
+                sqlite_driver::quoted(name) +
+                " (id INTEGER PRIMARY KEY, v TEXT)",
+            "a test's SQL")
           .value();
-      std::vector<std::string> call{"migrate", "add-fence", "--store", at,
-                                    "--table", name, "--guard", "strict"};
+      std::vector<std::string> call{"migrate", "add-fence", "--store",
+                                    at,        "--table",   name,
+                                    "--guard", "strict"};
       if (file == "dry.db") {
         call.emplace_back("--dry-run");
         const auto plan = run_tool(call);
@@ -384,11 +384,13 @@ TEST_F(CliCommands, C08_ADryRunIsSqlThatDoesWhatAddFenceDoes) {
 
 TEST_F(CliCommands, C08_WhatCannotBeFencedIsRefused) {
   migrate();
-  sql_script("CREATE TABLE t (id INTEGER PRIMARY KEY);"
-             "CREATE VIEW v AS SELECT * FROM t", "shop.db");
+  sql_script(
+      "CREATE TABLE t (id INTEGER PRIMARY KEY);"
+      "CREATE VIEW v AS SELECT * FROM t",
+      "shop.db");
   for (const char* table : {"v", "absent", "sqlite_schema", ""}) {
-    const auto r = run_tool({"migrate", "add-fence", "--store", store(),
-                             "--table", table});
+    const auto r = run_tool(
+        {"migrate", "add-fence", "--store", store(), "--table", table});
     EXPECT_GT(r.code, 200) << table;
     EXPECT_TRUE(r.err.starts_with("lastdoor: ")) << r.err;
   }

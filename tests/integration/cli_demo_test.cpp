@@ -103,8 +103,8 @@ TEST_F(CliDemo, AKilledDemoTakesItsWorkersAlong) {
   std::vector<cli::process_info> workers;
   ASSERT_TRUE(eventually([&] {
     workers = cli::descendants_of(run.pid());
-    return workers.size() == 4 && run.out().find("Round one") !=
-                                      std::string::npos;
+    return workers.size() == 4 &&
+           run.out().find("Round one") != std::string::npos;
   }));
   run.send(SIGKILL);
   run.wait();
@@ -116,18 +116,19 @@ TEST_F(CliDemo, AKilledDemoTakesItsWorkersAlong) {
 TEST_F(CliDemo, GivenServicesAreUsedAndLeftTidy) {
   const std::string locks = "sqlite:" + (folder_ / "locks.db");
   const std::string store = "sqlite:" + (folder_ / "shop.db");
-  const std::vector<std::string> call{"demo",    "--seconds", "1",
-                                      "--locks", locks,       "--store", store};
+  const std::vector<std::string> call{"demo", "--seconds", "1",  "--locks",
+                                      locks,  "--store",   store};
   // Another database, or one without lastdoor's tables, is not made to fit.
   EXPECT_NE(run_tool(call).code, 0);
   ASSERT_EQ(run_tool({"migrate", "up", "--store", store}).code, 0);
   EXPECT_EQ(run_tool(call).code, 0);
-  auto db = sqlite_driver::connection::open(
-                folder_ / "shop.db", sqlite_driver::open_mode::existing)
+  auto db = sqlite_driver::connection::open(folder_ / "shop.db",
+                                            sqlite_driver::open_mode::existing)
                 .value();
-  auto rest = db.prepare("SELECT count(*) FROM sqlite_schema WHERE name GLOB "
-                         "'lastdoor_demo_*'",
-                         "a test's SQL")
+  auto rest = db.prepare(
+                    "SELECT count(*) FROM sqlite_schema WHERE name GLOB "
+                    "'demo_lastdoor_*'",
+                    "a test's SQL")
                   .value();
   ASSERT_TRUE(rest.step("a test's SQL").value());
   EXPECT_EQ(rest.integer(0), 0);
@@ -136,13 +137,13 @@ TEST_F(CliDemo, GivenServicesAreUsedAndLeftTidy) {
 TEST_F(CliDemo, TablesOfTheSameNameAreNotTouched) {
   const std::string store = "sqlite:" + (folder_ / "shop.db");
   ASSERT_EQ(run_tool({"migrate", "up", "--store", store}).code, 0);
-  auto db = sqlite_driver::connection::open(
-                folder_ / "shop.db", sqlite_driver::open_mode::existing)
+  auto db = sqlite_driver::connection::open(folder_ / "shop.db",
+                                            sqlite_driver::open_mode::existing)
                 .value();
-  db.exec("CREATE TABLE lastdoor_demo_stock (mine)", "a test's SQL").value();
+  db.exec("CREATE TABLE demo_lastdoor_stock (mine)", "a test's SQL").value();
   EXPECT_EQ(run_tool({"demo", "--seconds", "1", "--store", store}).code,
             cli::exit_code(errc::precondition_failed));
-  db.exec("INSERT INTO lastdoor_demo_stock VALUES (1)", "a test's SQL").value();
+  db.exec("INSERT INTO demo_lastdoor_stock VALUES (1)", "a test's SQL").value();
 }
 
 TEST_F(CliDemo, TheWorkersCommandIsForTheDemoOnly) {

@@ -1,4 +1,5 @@
-// lastdoor run, through the real executable and real processes.
+// lastdoor run, through the real executable and real processes: exit codes,
+// environment, start, and the store.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -7,7 +8,6 @@
 
 #include <algorithm>
 #include <lastdoor/clock.hpp>
-#include <lastdoor/locks/sqlite.hpp>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -15,6 +15,7 @@
 #include "cli/output.hpp"
 #include "cli/run/run.hpp"
 #include "drivers/sqlite.hpp"
+#include "support/cli_run_fixture.hpp"
 #include "support/tool_process.hpp"
 
 namespace lastdoor {
@@ -27,51 +28,7 @@ using nlohmann::json;
 
 time_point now() { return boot_clock()->now(); }
 
-class CliRun : public testing::Test {
- protected:
-  std::string locks() const { return "sqlite:" + (folder_ / "locks.db"); }
-  std::string store() const { return "sqlite:" + (folder_ / "shop.db"); }
-
-  std::vector<std::string> call(std::vector<std::string> command,
-                                std::vector<std::string> options = {}) const {
-    std::vector<std::string> all{"run", "--locks", locks(), "--resource", "r"};
-    all.insert(all.end(), options.begin(), options.end());
-    all.emplace_back("--");
-    all.insert(all.end(), command.begin(), command.end());
-    return all;
-  }
-  int code_of(std::vector<std::string> command,
-              std::vector<std::string> options = {}) const {
-    return run_tool(call(std::move(command), std::move(options))).code;
-  }
-  std::vector<std::string> shell(const std::string& script) const {
-    return {"/bin/sh", "-c", script};
-  }
-
-  bool is_held(const std::string& resource = "r") const {
-    const auto r = run_tool({"status", "--locks", locks(), "--resource",
-                             resource, "--json"});
-    return json::parse(r.out).at("resources").at(0).at("held");
-  }
-  // A pid that a script has written with: echo $$ > file
-  pid_t wait_for_pid(const std::string& name) const {
-    pid_t pid = 0;
-    EXPECT_TRUE(eventually([&] {
-      pid = pid_in(folder_ / name);
-      return pid != 0;
-    })) << name;
-    return pid;
-  }
-  // The holder of a lock for as long as a test wants it.
-  std::vector<std::string> holding() const {
-    return call(shell("echo $$ > " + (folder_ / "holder") +
-                      "; while :; do read x < " + (folder_ / "fifo") +
-                      "; done"),
-                {"--ttl", "60s"});
-  }
-
-  temp_folder folder_;
-};
+class CliRun : public run_fixture {};
 
 // ---- C03: exit codes -------------------------------------------------------
 
@@ -131,9 +88,9 @@ TEST_F(CliRun, NoCommandIsAUsageError) {
 }
 
 TEST_F(CliRun, TheCommandGetsItsArgumentsUntouched) {
-  const auto r = run_tool(call({"printf", "<%s>", "--", "[a,b]", "--json", "",
-                                "-- --", "$HOME", "*"}));
-  EXPECT_EQ(r.out, "<[a,b]><--json><><-- --><$HOME><*>");
+  const auto r = run_tool(call(
+      {"printf", "<%s>", "--", "[a,b]", "--json", "", "-- --", "$HOME", "*"}));
+  EXPECT_EQ(r.out, "<--><[a,b]><--json><><-- --><$HOME><*>");
 }
 
 TEST_F(CliRun, JsonTellsTheGrantAndTheEnd) {
@@ -152,9 +109,9 @@ TEST_F(CliRun, JsonTellsTheGrantAndTheEnd) {
 }
 
 TEST_F(CliRun, TheLockIsHeldAndRenewedWhileTheCommandRuns) {
-  tool_process run{call(shell("echo $$ > " + (folder_ / "child") +
-                              "; exec sleep 100"),
-                        {"--ttl", "1s"})};
+  tool_process run{
+      call(shell("echo $$ > " + (folder_ / "child") + "; exec sleep 100"),
+           {"--ttl", "1s"})};
   const pid_t child = wait_for_pid("child");
   const auto start = now();
   EXPECT_TRUE(eventually([&] { return now() - start > 3s; }));
@@ -192,10 +149,11 @@ TEST_F(CliRun, C04_TheEnvironmentDiffersByTheFourNamesOnly) {
     names.insert(line.substr(0, line.find('=')));
     EXPECT_NE(line.back(), '=') << line;
   }
-  EXPECT_EQ(names, (std::set<std::string>{"LASTDOOR_RESOURCE", "LASTDOOR_TOKEN",
-                                          "LASTDOOR_OWNER", "LASTDOOR_SOURCE"}));
-  EXPECT_TRUE(std::includes(after.begin(), after.end(), before.begin(),
-                            before.end()));
+  EXPECT_EQ(names,
+            (std::set<std::string>{"LASTDOOR_RESOURCE", "LASTDOOR_TOKEN",
+                                   "LASTDOOR_OWNER", "LASTDOOR_SOURCE"}));
+  EXPECT_TRUE(
+      std::includes(after.begin(), after.end(), before.begin(), before.end()));
 }
 
 TEST_F(CliRun, C04_NoDescriptorBeyondTheStandardThreeIsInherited) {
@@ -203,11 +161,11 @@ TEST_F(CliRun, C04_NoDescriptorBeyondTheStandardThreeIsInherited) {
   // The shell hands 7 to the tool, as a careless caller would.
   tool_setup setup;
   setup.program = "/bin/sh";
-  const auto r = run_tool(
-      {"-c", "exec 7</dev/null; exec \"$0\" \"$@\"", LASTDOOR_TOOL, "run",
-       "--locks", locks(), "--store", store(), "--resource", "r", "--quiet",
-       "--", "/bin/ls", "/proc/self/fd"},
-      setup);
+  const auto r =
+      run_tool({"-c", "exec 7</dev/null; exec \"$0\" \"$@\"", LASTDOOR_TOOL,
+                "run", "--locks", locks(), "--store", store(), "--resource",
+                "r", "--quiet", "--", "/bin/ls", "/proc/self/fd"},
+               setup);
   // 3 is the folder that ls itself has open.
   EXPECT_EQ(r.out, "0\n1\n2\n3\n") << r.err;
 }
@@ -230,225 +188,6 @@ TEST_F(CliRun, C04_TheSignalMaskAndDispositionsAreNotOurs) {
       fields(run_tool(call({"/bin/cat", "/proc/self/status"})).out);
   EXPECT_EQ(before, after);
   EXPECT_NE(before, "");
-}
-
-// ---- C02: signals ----------------------------------------------------------
-
-class CliRunSignal : public CliRun, public testing::WithParamInterface<int> {};
-
-TEST_P(CliRunSignal, C02_BeforeTheGrantItEndsTheWaitAndLeavesNothing) {
-  ASSERT_EQ(::mkfifo((folder_ / "fifo").c_str(), 0600), 0);
-  tool_process holder{holding()};
-  wait_for_pid("holder");
-  tool_process waiting{call({"touch", folder_ / "started"}, {"--wait", "1h"})};
-  // It is waiting when its signals are blocked and its threads run.
-  ASSERT_TRUE(eventually([&] {
-    const auto text = read_file("/proc/" + std::to_string(waiting.pid()) +
-                                "/status");
-    return text.find("Threads:\t1\n") == std::string::npos &&
-           text.find("Threads:\t") != std::string::npos;
-  }));
-  waiting.send(GetParam());
-  const auto r = waiting.wait();
-  EXPECT_EQ(r.code, exit_code(errc::canceled)) << r.err;
-  holder.send(SIGTERM);
-  holder.wait();
-  EXPECT_FALSE(is_held());
-  EXPECT_EQ(::access((folder_ / "started").c_str(), F_OK), -1);
-}
-
-TEST_P(CliRunSignal, C02_AfterTheGrantTheCommandGetsItAndTheLockOutlastsIt) {
-  // The command notes the signal and whether the lock is still held then.
-  const std::string name = std::to_string(GetParam());
-  const std::string script =
-      "trap '" LASTDOOR_TOOL " status --json --locks " + locks() +
-      " --resource r > " + (folder_ / "seen") + "; exit 5' " + name +
-      "; echo $$ > " + (folder_ / "child") + "; while :; do sleep 0.05; done";
-  tool_process run{call(shell(script))};
-  wait_for_pid("child");
-  run.send(GetParam());
-  EXPECT_EQ(run.wait().code, 5) << run.err();
-  const json seen = json::parse(read_file(folder_ / "seen"));
-  EXPECT_EQ(seen.at("resources").at(0).at("held"), true);
-  EXPECT_FALSE(is_held());
-}
-
-INSTANTIATE_TEST_SUITE_P(Each, CliRunSignal,
-                         testing::Values(SIGTERM, SIGINT, SIGHUP, SIGQUIT,
-                                         SIGUSR1, SIGUSR2),
-                         [](const auto& info) {
-                           return std::string{::sigabbrev_np(info.param)};
-                         });
-
-TEST_F(CliRun, C02_TheWholeGroupGetsTheSignal) {
-  const std::string script = "sleep 100 & echo $! > " + (folder_ / "second") +
-                             "; echo $$ > " + (folder_ / "child") + "; wait";
-  tool_process run{call(shell(script))};
-  wait_for_pid("child");
-  const pid_t second = wait_for_pid("second");
-  run.send(SIGTERM);
-  EXPECT_EQ(run.wait().code, 128 + SIGTERM);
-  EXPECT_TRUE(is_gone(second));
-}
-
-TEST_F(CliRun, C02_AnIgnoredHangupStaysIgnored) {
-  tool_setup nohup;
-  nohup.program = "/bin/sh";
-  tool_process run{
-      {"-c", "trap '' HUP; exec \"$0\" \"$@\"", LASTDOOR_TOOL, "run", "--locks",
-       locks(), "--resource", "r", "--", "/bin/sh", "-c",
-       "echo $$ > " + (folder_ / "child") + "; sleep 100"},
-      nohup};
-  const pid_t child = wait_for_pid("child");
-  run.send(SIGHUP);
-  run.send(SIGTERM);
-  EXPECT_EQ(run.wait().code, 128 + SIGTERM);
-  EXPECT_TRUE(is_gone(child));
-}
-
-TEST_F(CliRun, C02_WhenTheToolIsKilledTheCommandDiesAndTheTtlFreesTheLock) {
-  tool_process run{call(shell("echo $$ > " + (folder_ / "child") +
-                              "; trap '' TERM HUP INT; while :; do sleep 0.1; "
-                              "done"),
-                        {"--ttl", "2s"})};
-  const pid_t child = wait_for_pid("child");
-  run.send(SIGKILL);
-  EXPECT_EQ(run.wait().signal, SIGKILL);
-  EXPECT_TRUE(eventually([&] { return is_gone(child); }));
-  EXPECT_EQ(code_of({"true"}, {"--wait", "30s"}), 0);
-}
-
-// ---- C01: the loss of the lock ---------------------------------------------
-
-// Nobody can write the lock service's file while this lives: renewals fail.
-class cut_off {
- public:
-  explicit cut_off(const std::string& path)
-      : db_{sqlite_driver::connection::open(path,
-                                            sqlite_driver::open_mode::existing)
-                .value()} {
-    // Patiently: the tool writes there now and then.
-    EXPECT_TRUE(eventually([&] {
-      return db_.exec("BEGIN IMMEDIATE", "cutting off").has_value();
-    }));
-  }
-
- private:
-  sqlite_driver::connection db_;
-};
-
-TEST_F(CliRun, C01_AfterALossNoDescendantOutlivesTheValidity) {
-  // One of each kind: obedient, deaf to TERM, a daemon that left the group
-  // and lost its parent, and a stopped one.
-  const auto note = [&](const std::string& name) {
-    return "echo $$ > " + (folder_ / name) + "; ";
-  };
-  const std::string deaf = "trap \"\" TERM; while :; do sleep 0.1; done";
-  const std::string script =
-      "sh -c '" + note("deaf") + deaf + "' & " +
-      "setsid sh -c '" + note("daemon") + deaf + "' & " +
-      "sh -c '" + note("stopped") + "kill -STOP $$; exec sleep 100' & " +
-      "sleep 100 & echo $! > " + (folder_ / "obedient") + "; " +
-      note("child") + "wait";
-  tool_process run{call(shell(script), {"--ttl", "6s", "--json"})};
-  std::vector<pid_t> all;
-  for (const char* name : {"child", "obedient", "deaf", "daemon", "stopped"}) {
-    all.push_back(wait_for_pid(name));
-  }
-  ASSERT_TRUE(eventually([&] { return state_of(all.back()) == 'T'; }));
-  const cut_off cut{folder_ / "locks.db"};
-  const auto last_renewal = now();  // or earlier
-  EXPECT_TRUE(eventually([&] {
-    return std::all_of(all.begin(), all.end(), is_gone);
-  }));
-  EXPECT_LT(now() - last_renewal, 6s);
-  const auto r = run.wait();
-  EXPECT_EQ(r.code, exit_code(errc::lease_lost)) << r.err;
-  const json answer = json::parse(r.out);
-  EXPECT_EQ(answer.at("error").at("code"), "lease_lost");
-  EXPECT_EQ(answer.at("error").at("resource"), "r");
-  EXPECT_EQ(answer.at("error").at("presented"), answer.at("token"));
-}
-
-TEST_F(CliRun, C01_TermComesFirstAndTheGraceIsRespected) {
-  tool_process run{
-      call(shell("trap 'echo term >> " + (folder_ / "log") +
-                 "; sleep 0.2; echo tidy >> " + (folder_ / "log") +
-                 "; exit 0' TERM; echo $$ > " + (folder_ / "child") +
-                 "; while :; do sleep 0.05; done"),
-           {"--ttl", "8s", "--grace", "3s"})};
-  wait_for_pid("child");
-  const cut_off cut{folder_ / "locks.db"};
-  EXPECT_EQ(run.wait().code, exit_code(errc::lease_lost));
-  EXPECT_EQ(read_file(folder_ / "log"), "term\ntidy\n");
-}
-
-TEST_F(CliRun, C01_AToolThatWasStoppedEndsTheCommandAtOnceWhenItRunsAgain) {
-  tool_process run{call(shell("echo $$ > " + (folder_ / "child") +
-                              "; trap 'echo term > " + (folder_ / "log") +
-                              "' TERM; while :; do sleep 0.05; done"),
-                        {"--ttl", "2s"})};
-  const pid_t child = wait_for_pid("child");
-  ASSERT_TRUE(stop_and_see(run.pid()));
-  // Somebody else gets the lock: the TTL is over.
-  ASSERT_EQ(code_of({"true"}, {"--wait", "30s"}), 0);
-  ASSERT_FALSE(is_gone(child));
-  run.send(SIGCONT);
-  EXPECT_EQ(run.wait().code, exit_code(errc::lease_lost));
-  EXPECT_TRUE(is_gone(child));
-  EXPECT_EQ(read_file(folder_ / "log"), "");  // no TERM, no grace: KILL
-}
-
-TEST_F(CliRun, C01_AReleaseByAnotherHandEndsTheCommand) {
-  tool_process run{call(shell("echo \"$LASTDOOR_OWNER\" > " +
-                              (folder_ / "owner") + "; exec sleep 100"),
-                        {"--ttl", "3s"})};
-  std::string owner;
-  ASSERT_TRUE(eventually([&] {
-    owner = read_file(folder_ / "owner");
-    return owner.ends_with('\n');
-  }));
-  owner.pop_back();
-  ASSERT_EQ(run_tool({"release", "--locks", locks(), "--resource", "r",
-                      "--owner", owner})
-                .code,
-            0);
-  EXPECT_EQ(run.wait().code, exit_code(errc::lease_lost));
-}
-
-TEST_F(CliRun, C01_WhatTheCommandLeavesBehindEndsBeforeTheLockIsReleased) {
-  // The daemon holds on for a while after TERM, and then notes whether the
-  // lock was still held.
-  const std::string daemon =
-      "trap \"sleep 0.3; " LASTDOOR_TOOL " status --json --locks " + locks() +
-      " --resource r > " + (folder_ / "seen") + "; exit 0\" TERM; echo $$ > " +
-      (folder_ / "daemon") + "; while :; do sleep 0.05; done";
-  const auto r = run_tool(call(
-      shell("setsid sh -c '" + daemon + "' & while [ ! -s " +
-            (folder_ / "daemon") + " ]; do sleep 0.05; done; exit 9"),
-      {"--ttl", "20s", "--grace", "8s"}));
-  EXPECT_EQ(r.code, 9) << r.err;
-  EXPECT_NE(r.err.find("left behind"), std::string::npos) << r.err;
-  EXPECT_TRUE(is_gone(pid_in(folder_ / "daemon")));
-  const json seen = json::parse(read_file(folder_ / "seen"));
-  EXPECT_EQ(seen.at("resources").at(0).at("held"), true);
-  EXPECT_FALSE(is_held());
-}
-
-TEST_F(CliRun, C01_ChildrenFromBeforeTheExecAreLeftAlone) {
-  tool_setup shell_first;
-  shell_first.program = "/bin/sh";
-  const auto r = run_tool(
-      {"-c",
-       "sleep 100 > /dev/null 2>&1 & echo $! > " + (folder_ / "older") +
-           "; exec \"$0\" \"$@\"",
-       LASTDOOR_TOOL, "run", "--locks", locks(), "--resource", "r", "--",
-       "true"},
-      shell_first);
-  EXPECT_EQ(r.code, 0);
-  const pid_t older = wait_for_pid("older");
-  EXPECT_FALSE(is_gone(older));
-  ::kill(older, SIGKILL);
 }
 
 // ---- C09: between grant and exec -------------------------------------------
@@ -479,10 +218,11 @@ class CliRunStore : public CliRun {
   void SetUp() override {
     ASSERT_EQ(run_tool({"migrate", "up", "--store", store()}).code, 0);
     auto db = open_shop();
-    db.exec("CREATE TABLE stock (id INTEGER PRIMARY KEY, qty INTEGER,"
-            " fence_token INTEGER NOT NULL DEFAULT 0);"
-            "INSERT INTO stock (id, qty) VALUES (1, 100)",
-            "a test's SQL")
+    db.exec(
+          "CREATE TABLE stock (id INTEGER PRIMARY KEY, qty INTEGER,"
+          " fence_token INTEGER NOT NULL DEFAULT 0);"
+          "INSERT INTO stock (id, qty) VALUES (1, 100)",
+          "a test's SQL")
         .value();
   }
   sqlite_driver::connection open_shop() const {
@@ -536,7 +276,8 @@ TEST_F(CliRunStore, X01_TheBarrierStandsBeforeTheNextCommandWritesAnything) {
   ::kill(child, SIGCONT);
   const std::string result = folder_ / "first.result";
   ASSERT_TRUE(eventually([&] { return read_file(result).ends_with('\n'); }));
-  EXPECT_TRUE(read_file(result).starts_with("stale_token")) << read_file(result);
+  EXPECT_TRUE(read_file(result).starts_with("stale_token"))
+      << read_file(result);
   EXPECT_EQ(quantity(), 100);
   first.send(SIGCONT);
   first.wait();

@@ -89,10 +89,10 @@ class session_of_tool {
 class CliTerminal : public testing::Test {
  protected:
   std::vector<std::string> call(const std::string& script) const {
-    return {"run",  "--locks",  "sqlite:" + (folder_ / "locks.db"),
-            "--resource", "r",  "--ttl",
-            "60s",  "--quiet",  "--",
-            "/bin/sh", "-c", script};
+    return {"run",        "--locks", "sqlite:" + (folder_ / "locks.db"),
+            "--resource", "r",       "--ttl",
+            "60s",        "--quiet", "--",
+            "/bin/sh",    "-c",      script};
   }
   temp_folder folder_;
 };
@@ -112,15 +112,16 @@ TEST_F(CliTerminal, ACommandThatDoesNotReadLeavesItToOthers) {
 }
 
 TEST_F(CliTerminal, C02_CtrlCReachesTheCommandInTheBackground) {
-  session_of_tool s{call("trap 'exit 7' INT; echo rea''dy; "
-                         "while :; do sleep 0.05; done")};
+  session_of_tool s{
+      call("trap 'exit 7' INT; echo rea''dy; "
+           "while :; do sleep 0.05; done")};
   ASSERT_TRUE(s.shows("ready"));
   s.type("\x03");
   EXPECT_EQ(s.exit_code(), 7);
 }
 
 TEST_F(CliTerminal, C02_CtrlCReachesTheCommandInTheForeground) {
-  session_of_tool s{call("trap 'exit 7' INT; read x; exit 8")};
+  session_of_tool s{call("trap 'exit 7' INT; cat; exit 8")};
   ASSERT_TRUE(eventually([&] { return s.foreground() != s.pid(); }));
   s.type("\x03");
   EXPECT_EQ(s.exit_code(), 7);
@@ -130,6 +131,8 @@ TEST_F(CliTerminal, CtrlZStopsBothAndContinuingGoesOn) {
   session_of_tool s{call("read x; echo \"got:$x\"")};
   ASSERT_TRUE(eventually([&] { return s.foreground() != s.pid(); }));
   const pid_t command = s.foreground();
+  // It reads again: a stop that comes while it is being continued is void.
+  ASSERT_TRUE(eventually([&] { return state_of(command) == 'S'; }));
   s.type("\x1a");
   ASSERT_TRUE(s.stops());
   EXPECT_EQ(state_of(command), 'T');
@@ -142,16 +145,17 @@ TEST_F(CliTerminal, CtrlZStopsBothAndContinuingGoesOn) {
 }
 
 TEST_F(CliTerminal, CtrlZInTheBackgroundStopsBothAsWell) {
-  session_of_tool s{call("echo $$ > " + (folder_ / "child") +
-                         "; trap 'exit 7' USR1; while :; do sleep 0.05; done")};
+  session_of_tool s{
+      call("echo $$ > " + (folder_ / "child") + "; exec sleep 100")};
   ASSERT_TRUE(eventually([&] { return pid_in(folder_ / "child") != 0; }));
   const pid_t command = pid_in(folder_ / "child");
   s.type("\x1a");
   ASSERT_TRUE(s.stops());
   EXPECT_TRUE(eventually([&] { return state_of(command) == 'T'; }));
   ::kill(s.pid(), SIGCONT);
+  ASSERT_TRUE(eventually([&] { return state_of(command) == 'S'; }));
   ::kill(s.pid(), SIGUSR1);
-  EXPECT_EQ(s.exit_code(), 7);
+  EXPECT_EQ(s.exit_code(), 128 + SIGUSR1);
 }
 
 }  // namespace

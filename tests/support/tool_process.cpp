@@ -165,7 +165,10 @@ tool_result tool_process::wait(std::chrono::seconds at_most) {
   return r;
 }
 
-std::string tool_process::out() const { return read_file(out_path_); }
+std::string tool_process::out() const {
+  return std::filesystem::is_regular_file(out_path_) ? read_file(out_path_)
+                                                     : std::string{};
+}
 std::string tool_process::err() const { return read_file(folder_ / "err"); }
 
 tool_result run_tool(std::vector<std::string> arguments, tool_setup setup) {

@@ -47,14 +47,14 @@ void write_file(const std::string& path, std::string_view text);
 [[nodiscard]] bool stop_and_see(pid_t pid);
 
 struct tool_result {
-  int code{-1};    // the exit code, or -1
-  int signal{0};   // that it died of, or 0
+  int code{-1};   // the exit code, or -1
+  int signal{0};  // that it died of, or 0
   std::string out;
   std::string err;
 };
 
 struct tool_setup {
-  std::string program;  // default: the tool itself
+  std::string program;                   // default: the tool itself
   std::vector<std::string> environment;  // NAME=value, added
   std::string stdout_path;               // default: a file of its own
 };

@@ -26,12 +26,13 @@ TEST_P(CliDurationsRefused, NamingTheOptionAndTheText) {
       << r.error().text();
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, CliDurationsRefused,
-    testing::Values("", "5", "0", "s", "ms", "-5s", "-", "+5s", " 5s", "5s ",
-                    "5 s", "5S", "5sec", "5us", "1.5s", "0x5s", "5s5",
-                    "9223372036854775807h", "9223372036854775808ms",
-                    "99999999999999999999s"));
+INSTANTIATE_TEST_SUITE_P(All, CliDurationsRefused,
+                         testing::Values("", "5", "0", "s", "ms", "-5s", "-",
+                                         "+5s", " 5s", "5s ", "5 s", "5S",
+                                         "5sec", "5us", "1.5s", "0x5s", "5s5",
+                                         "9223372036854775807h",
+                                         "9223372036854775808ms",
+                                         "99999999999999999999s"));
 
 TEST(CliDurations, TheLongestThatFitsIsTaken) {
   // 2^63 - 1 ns, in whole ms.

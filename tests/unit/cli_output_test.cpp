@@ -48,7 +48,7 @@ TEST(CliOutput, BytesThatAreNotUtf8DoNotStopIt) {
 
 TEST(CliOutput, TablesLineUpAndEscapeControlCharacters) {
   EXPECT_EQ(table({{"NAME", "N"}, {"\xC3\xA9", "10"}, {"a\x1b[1m", "7"}}, {1}),
-            "NAME      N\n"
+            "NAME       N\n"
             "\xC3\xA9         10\n"
             "a\\x1b[1m   7\n");
 }

@@ -29,13 +29,12 @@ TEST_P(CliUrlsRefused, AsInvalidArguments) {
   EXPECT_EQ(u.code(), errc::invalid_argument);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CliUrlsRefused,
-                         testing::Values("", "locks.db", ":locks.db", "sqlite",
-                                         "sqlite:", "sqlite:?namespace=a",
-                                         "sqlite:a.db?namespace=",
-                                         "sqlite:host/a.db?namespace=",
-                                         "sqlite://host/a.db", "sqlite::memory:",
-                                         "SQLITE:a.db", "mysql://h/db"));
+INSTANTIATE_TEST_SUITE_P(
+    All, CliUrlsRefused,
+    testing::Values("", "locks.db", ":locks.db", "sqlite",
+                    "sqlite:", "sqlite:?namespace=a", "sqlite:a.db?namespace=",
+                    "sqlite:host/a.db?namespace=", "sqlite://host/a.db",
+                    "sqlite::memory:", "SQLITE:a.db", "mysql://h/db"));
 
 TEST(CliUrls, KnownBackEndsThatAreNotBuiltInSaySo) {
   for (const char* url : {"redis://h:6379/0", "redlock://a,b,c",

@@ -40,7 +40,7 @@ struct sqlite_store_options {
   /// no barrier, no erase, no transaction.
   bool ledger{true};
   /// Default: many_per_grant with the ledger, once_per_grant without.
-  std::optional<write_rule> rule;
+  std::optional<write_rule> rule{};
   /// The fence column of every table that is written by statement.
   std::string fence_column{"fence_token"};
   /// How long to wait for another writer, within the grant's validity.
@@ -50,7 +50,7 @@ struct sqlite_store_options {
   /// (foreign_keys, synchronous, …), functions and collations. Default: as
   /// SQLite opens it. Not for callbacks that the store needs itself: the
   /// authorizer, the commit hook, the busy handler.
-  std::function<result<void>(sqlite3 *)> on_open;
+  std::function<result<void>(sqlite3*)> on_open{};
 };
 
 class sqlite_store final : public store {

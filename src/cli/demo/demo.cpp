@@ -77,7 +77,9 @@ class tables {
 class demo {
  public:
   demo(const demo_options& o, const output& out)
-      : o_{o}, out_{out}, live_{!out.as_json() && ::isatty(STDOUT_FILENO) == 1} {}
+      : o_{o},
+        out_{out},
+        live_{!out.as_json() && ::isatty(STDOUT_FILENO) == 1} {}
 
   int run();
 
@@ -157,26 +159,30 @@ result<round_report> demo::once(const round_options& r) {
   if (!mine) {
     return mine.error();
   }
-  return run_round(r, *inventory_, *signals_,
-                   [this](duration d, const round_counts& c) {
-                     if (live_) {
-                       say(fmt::format(
-                           "  {} s: {} grants, {} pauses, {} takeovers, late "
-                           "writes: {} accepted, {} refused\n",
-                           std::chrono::duration_cast<std::chrono::seconds>(d)
-                               .count(),
-                           c.grants, c.pauses, c.takeovers, c.accepted,
-                           c.stopped_by_clock + c.refused_by_store));
-                     }
-                   });
+  return run_round(
+      r, *inventory_, *signals_, [this](duration d, const round_counts& c) {
+        if (live_) {
+          say(fmt::format(
+              "  {} s: {} grants, {} pauses, {} takeovers, late "
+              "writes: {} accepted, {} refused\n",
+              std::chrono::duration_cast<std::chrono::seconds>(d).count(),
+              c.grants, c.pauses, c.takeovers, c.accepted,
+              c.stopped_by_clock + c.refused_by_store));
+        }
+      });
 }
 
 // Again, with another seed, when chance did not bring what is to be shown.
 result<round_report> demo::round(bool fenced) {
   say(fenced ? "\nRound two: through lastdoor\n"
              : "\nRound one: the lock alone\n");
-  round_options r{locks_, store_, fenced,   seed_,
-                  o_.workers, o_.skus, std::chrono::seconds{o_.seconds}};
+  round_options r{locks_,
+                  store_,
+                  fenced,
+                  seed_,
+                  o_.workers,
+                  o_.skus,
+                  std::chrono::seconds{o_.seconds}};
   for (int attempt = 1;; ++attempt) {
     auto report = once(r);
     if (!report) {

@@ -29,7 +29,7 @@ struct demo_event {
   std::int64_t stock{0};  // read, or written
   bool by_store{false};   // refused: by the store, not by the own clock
   std::int64_t mark{0};   // refused by the store: the mark it has
-  std::string text;       // the code; of `failed` the message
+  std::string text{};     // the code; of `failed` the message
 };
 
 [[nodiscard]] std::string to_line(const demo_event& e);

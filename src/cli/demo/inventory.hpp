@@ -19,7 +19,7 @@ namespace lastdoor::cli {
 
 struct demo_sale {
   int sku;
-  std::string order;        // its key
+  std::string order;  // its key
   std::int64_t quantity;
   std::int64_t stock_left;  // the stock that was read, less the quantity
   int worker;
@@ -51,7 +51,8 @@ class demo_inventory {
  public:
   virtual ~demo_inventory() = default;
 
-  // Makes the demo's own tables; `precondition_failed` if they are there.
+  // Makes the demo's own tables, demo_lastdoor_*; `precondition_failed` if
+  // they are there. (Names in lastdoor_* are closed to a store's users.)
   [[nodiscard]] virtual result<void> create(int skus, std::int64_t stock) = 0;
   [[nodiscard]] virtual result<void> drop() = 0;
 

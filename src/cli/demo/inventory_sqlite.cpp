@@ -18,7 +18,7 @@ constexpr std::string_view selling = "the demo's sale";
 // The same SQL in both rounds: the fence is around it, not in it.
 result<void> write_sale(driver::connection& db, const demo_sale& s) {
   auto stock = db.prepare(
-      "UPDATE lastdoor_demo_stock SET qty = ?1 WHERE sku = ?2", selling);
+      "UPDATE demo_lastdoor_stock SET qty = ?1 WHERE sku = ?2", selling);
   if (!stock) {
     return stock.error();
   }
@@ -27,7 +27,7 @@ result<void> write_sale(driver::connection& db, const demo_sale& s) {
     return ok.error();
   }
   auto order = db.prepare(
-      "INSERT INTO lastdoor_demo_orders (id, sku, qty, worker, token) "
+      "INSERT INTO demo_lastdoor_orders (id, sku, qty, worker, token) "
       "VALUES (?1, ?2, ?3, ?4, ?5)",
       selling);
   if (!order) {
@@ -54,7 +54,8 @@ result<void> sell_plainly(driver::connection& db, const demo_sale& s) {
 
 class plain_tenure final : public demo_tenure {
  public:
-  plain_tenure(lease l, driver::connection& db) : lease_{std::move(l)}, db_{db} {}
+  plain_tenure(lease l, driver::connection& db)
+      : lease_{std::move(l)}, db_{db} {}
   const lastdoor::grant& grant() const override { return lease_.grant(); }
   result<void> check() const override { return lease_.check(); }
   result<void> sell(const demo_sale& s) override {
@@ -110,7 +111,7 @@ class sqlite_inventory final : public demo_inventory {
 result<bool> sqlite_inventory::tables_are_there() {
   auto look = db_.prepare(
       "SELECT 1 FROM sqlite_schema WHERE name IN "
-      "('lastdoor_demo_stock', 'lastdoor_demo_orders')",
+      "('demo_lastdoor_stock', 'demo_lastdoor_orders')",
       "looking for the demo's tables");
   if (!look) {
     return look.error();
@@ -126,7 +127,7 @@ result<void> sqlite_inventory::create(int skus, std::int64_t stock) {
   }
   if (*there) {
     return fail(errc::precondition_failed,
-                "the tables lastdoor_demo_stock and lastdoor_demo_orders are "
+                "the tables demo_lastdoor_stock and demo_lastdoor_orders are "
                 "there: another demo is running, or one was killed; drop them "
                 "if it was");
   }
@@ -135,18 +136,18 @@ result<void> sqlite_inventory::create(int skus, std::int64_t stock) {
     return tx.error();
   }
   auto made = db_.exec(
-      "CREATE TABLE lastdoor_demo_stock ("
+      "CREATE TABLE demo_lastdoor_stock ("
       "  sku INTEGER PRIMARY KEY, qty INTEGER NOT NULL,"
       "  initial INTEGER NOT NULL);"
-      "CREATE TABLE lastdoor_demo_orders ("
+      "CREATE TABLE demo_lastdoor_orders ("
       "  id TEXT PRIMARY KEY, sku INTEGER NOT NULL, qty INTEGER NOT NULL,"
       "  worker INTEGER NOT NULL, token INTEGER NOT NULL);",
       doing);
   if (!made) {
     return made.error();
   }
-  auto add = db_.prepare("INSERT INTO lastdoor_demo_stock VALUES (?1, ?2, ?2)",
-                         doing);
+  auto add =
+      db_.prepare("INSERT INTO demo_lastdoor_stock VALUES (?1, ?2, ?2)", doing);
   if (!add) {
     return add.error();
   }
@@ -161,15 +162,15 @@ result<void> sqlite_inventory::create(int skus, std::int64_t stock) {
 
 result<void> sqlite_inventory::drop() {
   return db_.exec(
-      "DROP TABLE IF EXISTS lastdoor_demo_orders;"
-      "DROP TABLE IF EXISTS lastdoor_demo_stock;",
+      "DROP TABLE IF EXISTS demo_lastdoor_orders;"
+      "DROP TABLE IF EXISTS demo_lastdoor_stock;",
       "dropping the demo's tables");
 }
 
 result<std::int64_t> sqlite_inventory::stock(int sku) {
   constexpr std::string_view doing = "reading the demo's stock";
   auto read =
-      db_.cached("SELECT qty FROM lastdoor_demo_stock WHERE sku = ?1", doing);
+      db_.cached("SELECT qty FROM demo_lastdoor_stock WHERE sku = ?1", doing);
   if (!read) {
     return read.error();
   }
@@ -188,8 +189,8 @@ result<std::vector<demo_balance>> sqlite_inventory::audit() {
   constexpr std::string_view doing = "comparing stock and orders";
   auto read = db_.prepare(
       "SELECT s.sku, s.initial, s.qty, (SELECT coalesce(sum(o.qty), 0) "
-      "FROM lastdoor_demo_orders o WHERE o.sku = s.sku) "
-      "FROM lastdoor_demo_stock s ORDER BY s.sku",
+      "FROM demo_lastdoor_orders o WHERE o.sku = s.sku) "
+      "FROM demo_lastdoor_stock s ORDER BY s.sku",
       doing);
   if (!read) {
     return read.error();

@@ -16,33 +16,34 @@ std::string at(const round_report& r, std::int64_t ns, std::string_view what) {
 
 std::string outcome_of(const demo_pause& p) {
   const demo_event& late = *p.late;
-  const auto what = fmt::format("worker {} writes stock {} under token {}: ",
-                                p.worker, late.stock, late.token);
+  const auto what =
+      fmt::format("worker {} writes stock {} under token {}: ", p.worker,
+                  late.stock, late.token);
   if (late.kind == demo_event_kind::sold) {
-    return what + fmt::format("ACCEPTED, the sale of {} is lost",
-                              p.taken.quantity);
+    return what +
+           fmt::format("ACCEPTED, the sale of {} is lost", p.taken.quantity);
   }
   if (late.by_store) {
-    return what + fmt::format("refused, {}; the mark is {}", late.text,
-                              late.mark);
+    return what +
+           fmt::format("refused, {}; the mark is {}", late.text, late.mark);
   }
   return what + fmt::format("not sent, {}", late.text);
 }
 
 json to_json(const demo_pause& p) {
-  return json{{"sku", p.granted.sku},
-              {"worker", p.worker},
-              {"token", std::to_string(p.granted.token)},
-              {"stopped_ns", p.stopped_ns},
-              {"taken_by", *p.taker},
-              {"newer_token", std::to_string(p.taken.token)},
-              {"taken_ns", p.taken.at_ns},
-              {"resumed_ns", p.resumed_ns},
-              {"late_write",
-               p.late->kind == demo_event_kind::sold
-                   ? "accepted"
-                   : (p.late->by_store ? "refused_by_store"
-                                       : "stopped_by_own_clock")}};
+  return json{
+      {"sku", p.granted.sku},
+      {"worker", p.worker},
+      {"token", std::to_string(p.granted.token)},
+      {"stopped_ns", p.stopped_ns},
+      {"taken_by", *p.taker},
+      {"newer_token", std::to_string(p.taken.token)},
+      {"taken_ns", p.taken.at_ns},
+      {"resumed_ns", p.resumed_ns},
+      {"late_write",
+       p.late->kind == demo_event_kind::sold
+           ? "accepted"
+           : (p.late->by_store ? "refused_by_store" : "stopped_by_own_clock")}};
 }
 
 std::int64_t units_sold(const round_report& r) {
@@ -130,11 +131,11 @@ std::string timeline(const round_report& r, duration ttl) {
                         p.worker, p.granted.token, p.granted.stock));
   out += at(r, p.stopped_ns,
             fmt::format("SIGSTOP: process {} is in state T", p.pid));
-  out += at(r, p.taken.at_ns,
-            fmt::format("worker {} holds token {}, sells {} and writes stock "
-                        "{}",
-                        *p.taker, p.taken.token, p.taken.quantity,
-                        p.taken.stock));
+  out +=
+      at(r, p.taken.at_ns,
+         fmt::format("worker {} holds token {}, sells {} and writes stock "
+                     "{}",
+                     *p.taker, p.taken.token, p.taken.quantity, p.taken.stock));
   out += at(r, p.resumed_ns, "SIGCONT");
   out += at(r, p.late->at_ns, outcome_of(p));
   return out;

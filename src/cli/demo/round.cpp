@@ -23,7 +23,7 @@ std::int64_t now_ns() { return now().time_since_epoch().count(); }
 struct seat {
   worker_process process;
   demo_event granted{demo_event_kind::granted};  // of the tenure under way
-  std::optional<demo_pause> pause;
+  std::optional<demo_pause> pause{};
   bool stopped{false};
   time_point patience{};  // a stopped one is resumed by then in any case
 };
@@ -85,8 +85,8 @@ result<void> coordinator::run() {
   while (open_seats()) {
     wait();
     if (interrupted_ != 0) {
-      return fail(errc::canceled, fmt::format("ended by {}",
-                                              signal_name(interrupted_)));
+      return fail(errc::canceled,
+                  fmt::format("ended by {}", signal_name(interrupted_)));
     }
     keep_time();
     if (now() > last_call_) {
@@ -209,8 +209,8 @@ void coordinator::on_late(seat& s, const demo_event& e) {
 
 // The first pause with a takeover; better still, one that ended at the store.
 void coordinator::keep_example(const demo_pause& p) {
-  const bool better = report_.example && p.late->by_store &&
-                      !report_.example->late->by_store;
+  const bool better =
+      report_.example && p.late->by_store && !report_.example->late->by_store;
   if (p.taker && (!report_.example || better)) {
     report_.example = p;
   }
@@ -236,9 +236,8 @@ void coordinator::keep_time() {
 }
 
 bool coordinator::open_seats() const {
-  return std::any_of(seats_.begin(), seats_.end(), [](const seat& s) {
-    return s.process.events_fd() >= 0;
-  });
+  return std::any_of(seats_.begin(), seats_.end(),
+                     [](const seat& s) { return s.process.events_fd() >= 0; });
 }
 
 std::ptrdiff_t coordinator::pauses_under_way() const {

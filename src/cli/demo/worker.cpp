@@ -29,7 +29,7 @@ class orders_in {
  public:
   [[nodiscard]] std::string first_line() {
     std::string line;
-    for (char c = 0; (c = wait()) != '\n' && !ended_;) {
+    for (char c = 0; read_byte(c) && c != '\n';) {
       line += c;
     }
     return line;
@@ -47,11 +47,15 @@ class orders_in {
   }
 
  private:
+  static bool read_byte(char& c) {
+    ssize_t n = 0;
+    while ((n = ::read(STDIN_FILENO, &c, 1)) < 0 && errno == EINTR) {
+    }
+    return n == 1;
+  }
   char wait() {
     char c = demo_end;
-    while (::read(STDIN_FILENO, &c, 1) < 0 && errno == EINTR) {
-    }
-    ended_ = ended_ || c == demo_end;
+    ended_ = !read_byte(c) || c == demo_end || ended_;
     return c;
   }
   bool ended_{false};
@@ -112,8 +116,8 @@ void seller::tell_failure(const error& e, int sku) {
 }
 
 void seller::sell_once() {
-  const int sku = 1 + static_cast<int>(
-                          pick(static_cast<std::uint64_t>(orders_.skus)));
+  const int sku =
+      1 + static_cast<int>(pick(static_cast<std::uint64_t>(orders_.skus)));
   acquire_options o;
   o.ttl = milliseconds{orders_.ttl_ms};
   o.wait_at_most = o.ttl;
@@ -155,12 +159,9 @@ void seller::sell_one(demo_tenure& tenure, int sku) {
     blind = std::exchange(blind_next_, !blind_next_);
   }
   const auto quantity = static_cast<std::int64_t>(1 + pick(5));
-  const demo_sale s{sku,
-                    fmt::format("{}-{}", orders_.index, ++sold_),
-                    quantity,
-                    *stock - quantity,
-                    orders_.index,
-                    token};
+  const demo_sale s{sku,           fmt::format("{}-{}", orders_.index, ++sold_),
+                    quantity,      *stock - quantity,
+                    orders_.index, token};
   const auto done = write(tenure, s, blind);
   e.quantity = quantity;
   e.stock = s.stock_left;

@@ -163,8 +163,8 @@ std::vector<demo_event> worker_process::read_events() {
   std::size_t at = 0;
   for (auto end = unfinished_.find('\n'); end != std::string::npos;
        end = unfinished_.find('\n', at)) {
-    if (auto e = parse_event(
-            std::string_view{unfinished_}.substr(at, end - at))) {
+    if (auto e =
+            parse_event(std::string_view{unfinished_}.substr(at, end - at))) {
       all.push_back(std::move(*e));
     }
     at = end + 1;

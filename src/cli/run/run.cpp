@@ -117,12 +117,13 @@ int finish(const supervision& s, lease& held, const run_options& o,
            const output& out) {
   const grant g = held.grant();
   if (s.out_of_reach > 0) {
-    const auto left = fmt::format("{} processes could not be ended; the lock "
-                                  "is left to its TTL",
-                                  s.out_of_reach);
+    const auto left = fmt::format(
+        "{} processes could not be ended; the lock "
+        "is left to its TTL",
+        s.out_of_reach);
     std::move(held).orphan();
-    return out.failed(about(
-        g, s.lost ? errc::lease_lost : errc::misconfigured, left));
+    return out.failed(
+        about(g, s.lost ? errc::lease_lost : errc::misconfigured, left));
   }
   if (s.left_behind > 0 && !o.quiet) {
     out.note(fmt::format("ended {} process{} that the command left behind",
@@ -132,8 +133,7 @@ int finish(const supervision& s, lease& held, const run_options& o,
   const bool lasted = !s.lost && held.check().has_value();
   auto released = held.release();
   if (!lasted) {
-    return out.failed(about(g, errc::lease_lost, lost_text(held)),
-                      describe(g));
+    return out.failed(about(g, errc::lease_lost, lost_text(held)), describe(g));
   }
   if (!released && released.error().ends_lease()) {
     return out.failed(released.error(), describe(g));
@@ -177,9 +177,9 @@ int run_command(const run_options& o, const output& out) {
   if (!plan) {
     return out.failed(plan.error());
   }
-  auto signals = signal_inbox::open({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1,
-                                     SIGUSR2, SIGWINCH, SIGCONT, SIGTSTP,
-                                     SIGCHLD});
+  auto signals =
+      signal_inbox::open({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2,
+                          SIGWINCH, SIGCONT, SIGTSTP, SIGCHLD});
   if (!signals) {
     return out.failed(signals.error());
   }
@@ -190,23 +190,24 @@ int run_command(const run_options& o, const output& out) {
   lease& held = lock->held();
   const grant g = held.grant();
   if (!o.quiet) {
-    out.note(fmt::format("holding '{}', token {}", printable(g.resource().str()),
-                         g.token().to_string()));
+    out.note(fmt::format("holding '{}', token {}",
+                         printable(g.resource().str()), g.token().to_string()));
   }
   auto strangers = supervisor::adopt_orphans();
   auto lost = bell::make();
   if (!lost) {
-    return out.failed(lost.error());  // here and below the lease releases itself
+    return out.failed(
+        lost.error());  // here and below the lease releases itself
   }
-  auto child = start({o.command, g, *signals,
-                      g.valid_until() - plan->grace - plan->safety,
-                      o.before_exec});
+  auto child =
+      start({o.command, g, *signals,
+             g.valid_until() - plan->grace - plan->safety, o.before_exec});
   if (!child) {
     return out.failed(child.error());
   }
   const supervision ended =
-      supervisor{held,  *signals, *lost, std::move(*child),
-                 *plan, std::move(strangers)}
+      supervisor{
+          held, *signals, *lost, std::move(*child), *plan, std::move(strangers)}
           .run();
   if (ended.start.problem != start_problem::none) {
     return not_started(o, g, ended.start, out);

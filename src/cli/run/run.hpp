@@ -14,8 +14,8 @@
 namespace lastdoor::cli {
 
 struct run_options {
-  std::string locks;     // URL
-  std::string store;     // URL; empty: no barrier
+  std::string locks;  // URL
+  std::string store;  // URL; empty: no barrier
   std::string resource;
   std::string holder;
   duration ttl{std::chrono::seconds{10}};

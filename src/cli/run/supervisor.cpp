@@ -43,9 +43,8 @@ supervisor::supervisor(const lease& held, const signal_inbox& signals,
 std::vector<process_info> supervisor::adopt_orphans() {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   auto children = descendants_of(::getpid());
-  std::erase_if(children, [](const process_info& p) {
-    return p.parent != ::getpid();
-  });
+  std::erase_if(children,
+                [](const process_info& p) { return p.parent != ::getpid(); });
   return children;
 }
 

@@ -34,9 +34,9 @@ struct time_plan {
 };
 
 struct supervision {
-  int status{0};            // of the command, as waitpid gives it
-  start_report start;       // why it did not start, if so
-  bool lost{false};         // the lease, before everything had ended
+  int status{0};                // of the command, as waitpid gives it
+  start_report start;           // why it did not start, if so
+  bool lost{false};             // the lease, before everything had ended
   std::size_t left_behind{0};   // descendants that outlived the command
   std::size_t out_of_reach{0};  // descendants that could not be ended
 };
@@ -84,7 +84,7 @@ class supervisor {
   bool command_ended_{false};
   bool any_child_{true};
   bool wants_terminal_{false};  // it was stopped for want of it
-  time_point valid_until_;  // the last that is known
+  time_point valid_until_;      // the last that is known
   time_point kill_at_{};
   time_point give_up_at_{};
 };
