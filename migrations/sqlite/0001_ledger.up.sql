@@ -58,10 +58,11 @@ BEFORE INSERT ON lastdoor_marks BEGIN
   SELECT RAISE(ABORT, 'lastdoor: stale_token: a mark never falls')
   WHERE EXISTS (SELECT 1 FROM lastdoor_marks AS m
                 WHERE m.resource = new.resource
-                  AND (m.token > new.token
+                  AND (m.token > coalesce(new.token, 0)
                        OR (m.token = new.token
-                           AND (m.owner <> new.owner
-                                OR m.last_sequence > new.last_sequence))));
+                           AND (m.owner IS NOT new.owner
+                                OR m.last_sequence
+                                   > coalesce(new.last_sequence, -1)))));
   SELECT RAISE(ABORT, 'lastdoor: wrong_source: the mark is of another source')
   WHERE EXISTS (SELECT 1 FROM lastdoor_marks AS m
                 WHERE m.resource = new.resource AND m.source <> new.source);
@@ -70,18 +71,24 @@ BEFORE INSERT ON lastdoor_marks BEGIN
                 WHERE r.source = new.source);
 END;
 
+-- What only counts up the numbers of a grant's writes is quick. A NULL is
+-- judged as the lowest: OR REPLACE would make the default of it afterwards.
 CREATE TRIGGER lastdoor_marks_update
-BEFORE UPDATE ON lastdoor_marks BEGIN
+BEFORE UPDATE ON lastdoor_marks
+WHEN NOT (new.token IS old.token AND new.owner IS old.owner
+          AND new.source IS old.source AND new.resource IS old.resource
+          AND coalesce(new.last_sequence, -1) >= old.last_sequence)
+BEGIN
   SELECT RAISE(ABORT, 'lastdoor: stale_token: a mark never falls')
-  WHERE new.token < old.token
+  WHERE coalesce(new.token, 0) < old.token
      OR (new.token = old.token
-         AND (new.owner <> old.owner
-              OR new.last_sequence < old.last_sequence));
+         AND (new.owner IS NOT old.owner
+              OR coalesce(new.last_sequence, -1) < old.last_sequence));
   SELECT RAISE(ABORT, 'lastdoor: invalid_argument: a mark keeps its resource')
-  WHERE new.resource <> old.resource;
+  WHERE new.resource IS NOT old.resource;
   -- Only a hand-over moves a mark: it retires the old source first.
   SELECT RAISE(ABORT, 'lastdoor: wrong_source: the mark is of another source')
-  WHERE new.source <> old.source
+  WHERE new.source IS NOT old.source
     AND NOT EXISTS (SELECT 1 FROM lastdoor_retired_sources AS r
                     WHERE r.source = old.source
                       AND r.successor = new.source);

@@ -56,10 +56,7 @@ class guard_writer {
     if (mode_ == guard_mode::strict) {
       return after("inserted", "INSERT", std::string{token});
     }
-    // What a REPLACE took away in audit mode is not forgotten.
-    return after(
-        "inserted", "INSERT",
-        fmt::format("max(coalesce({}, {}), {})", token, by_hand(), replaced()));
+    return after("inserted", "INSERT", fmt::format("max({})", at_least()));
   }
 
   guard_trigger after_update() const {
@@ -67,8 +64,7 @@ class guard_writer {
       return after("updated", "UPDATE", std::string{token});
     }
     return after("updated", "UPDATE",
-                 fmt::format("max(old.{}, coalesce({}, {}), {})", fence_, token,
-                             by_hand(), replaced()));
+                 fmt::format("max(old.{}, {})", fence_, at_least()));
   }
 
  private:
@@ -145,16 +141,14 @@ class guard_writer {
     return text.empty() ? "NULL" : text;
   }
 
-  [[nodiscard]] std::string by_hand() const {
+  // What a fence must not be below in audit mode: the token, what was written
+  // by hand, and what a REPLACE took away.
+  [[nodiscard]] std::string at_least() const {
     return fmt::format(
-        "CASE typeof(new.{0}) WHEN 'integer' THEN new.{0} ELSE 0 END", fence_);
-  }
-
-  [[nodiscard]] std::string replaced() const {
-    return fmt::format(
-        "coalesce((SELECT r.fence FROM lastdoor_replaced AS r "
-        "WHERE r.table_name = {}), 0)",
-        literal(t_.name));
+        "coalesce({0}, 0), CASE typeof(new.{1}) WHEN 'integer' THEN new.{1} "
+        "ELSE 0 END, coalesce((SELECT r.fence FROM lastdoor_replaced AS r "
+        "WHERE r.table_name = {2}), 0)",
+        token, fence_, literal(t_.name));
   }
 
   // The first objection, as `code: text`, and '' when there is none. With the

@@ -15,6 +15,10 @@ struct items_file : sqlite_file {
   std::unique_ptr<store> connect(std::shared_ptr<clock> time = boot_clock()) {
     sqlite_store_options options;
     options.time = std::move(time);
+    options.on_open = [](sqlite3* db) -> result<void> {  // no power cuts here
+      sqlite3_exec(db, "PRAGMA synchronous=OFF", nullptr, nullptr, nullptr);
+      return {};
+    };
     return std::make_unique<sqlite_store>(open(std::move(options)));
   }
 

@@ -159,21 +159,23 @@ TEST_F(SqlitePlan, C08_OddNamesAreGuardedAsTheyAre) {
       {"a_insert", "a_insert"},
       {"a", "a"},
   };
+  int n = 0;
   for (const auto& [name, quoted] : names) {
     const std::string q = quoted;
+    const std::string r = "r" + std::to_string(++n);
     db_.must("CREATE TABLE " + q + " (\"k'\"\"\" TEXT, v, \"fence\" INTEGER, "
              "PRIMARY KEY (\"k'\"\"\"))");
     ASSERT_EQ(add({.table = name, .column = "the \"fence", .guard = strict}),
               "ok")
         << name;
-    EXPECT_EQ(with(5, "INSERT INTO " + q + "(\"k'\"\"\") VALUES ('a')", name),
+    EXPECT_EQ(with(5, "INSERT INTO " + q + "(\"k'\"\"\") VALUES ('a')", r),
               "");
     EXPECT_NE(db_.run("DELETE FROM " + q), "");
-    EXPECT_NE(with(4, "DELETE FROM " + q, name), "");
-    EXPECT_EQ(with(6, "UPDATE " + q + " SET v = 1", name), "");
+    EXPECT_NE(with(4, "DELETE FROM " + q, r), "");
+    EXPECT_EQ(with(6, "UPDATE " + q + " SET v = 1", r), "");
     EXPECT_EQ(db_.one("SELECT \"the \"\"fence\" FROM " + q), "6");
     auto s = file_.open({.fence_column = "the \"fence"});
-    EXPECT_EQ(outcome_of(s.write(granted({.token = 7, .resource = name}),
+    EXPECT_EQ(outcome_of(s.write(granted({.token = 7, .resource = r}),
                                  update(name).key("k'\"", "a").set("v", 2))),
               "ok");
   }

@@ -333,37 +333,6 @@ TEST_F(SqliteTransaction, ANewerGrantInBetweenLeavesTheDoubt) {
             "in_doubt");
 }
 
-TEST_F(SqliteTransaction, S01_ProcessesThatReadThenWriteNeverFail) {
-  struct nothing {};
-  constexpr int rounds = 100;
-  std::vector<child_process<nothing>> all;
-  for (int i = 0; i < 2; ++i) {
-    all.emplace_back([&, i](const auto&) {
-      auto s = file_.open();
-      const auto g = granted({.token = 7, .resource = "r" + std::to_string(i)});
-      for (int n = 0; n < rounds; ++n) {
-        auto r = s.transaction(g, [](sqlite3* db) -> result<void> {
-          if (auto said = run(db, "SELECT sum(qty) FROM items"); !said.empty())
-            return fail(errc::internal, said);
-          if (auto said = run(db, "UPDATE items SET qty = qty + 1");
-              !said.empty())
-            return fail(errc::internal, said);
-          return {};
-        });
-        if (!r) {
-          std::fprintf(stderr, "%s\n", r.error().message().c_str());
-          return 1;
-        }
-      }
-      return 0;
-    });
-  }
-  for (auto& c : all) {
-    EXPECT_EQ(c.wait(), 0);
-  }
-  EXPECT_EQ(qty("a"), std::to_string(10 + 2 * rounds));
-}
-
 TEST_F(SqliteTransaction, ClaimInTheCallersOwnTransaction) {
   auto db = file_.plain();
   EXPECT_EQ(outcome_of(sqlite_store::claim_in(db.raw(), five_)),
