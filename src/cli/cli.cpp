@@ -1,5 +1,6 @@
 #include "cli/cli.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -48,6 +49,16 @@ void build(CLI::App& root, invocation& call) {
   add_help(root, call);
 }
 
+// A caller may have closed one of them. Whatever is opened next would take its
+// number, and an error message would end up in there.
+void keep_standard_descriptors() noexcept {
+  for (int fd = 0; fd < 3; ++fd) {
+    if (::fcntl(fd, F_GETFD) < 0) {
+      ::open("/dev/null", O_RDWR);  // takes the lowest free number
+    }
+  }
+}
+
 error usage(const std::string& what) {
   return fail(errc::invalid_argument, what + "; see lastdoor --help");
 }
@@ -94,6 +105,7 @@ CLI::Option* add_resource(CLI::App& command, std::string& name) {
 }
 
 int run(int argc, char** argv) noexcept {
+  keep_standard_descriptors();
   invocation call;
   try {
     return dispatch(argc, argv, call);

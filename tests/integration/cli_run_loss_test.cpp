@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <lastdoor/clock.hpp>
 #include <nlohmann/json.hpp>
 
@@ -30,17 +31,35 @@ class CliRunLoss : public run_fixture {};
 class CliRunSignal : public run_fixture,
                      public testing::WithParamInterface<int> {};
 
+// From then on a signal is the tool's to read, and no longer its end.
+bool blocks_signals(pid_t pid) {
+  const auto status = read_file("/proc/" + std::to_string(pid) + "/status");
+  const auto at = status.find("SigBlk:\t");
+  return at != std::string::npos &&
+         (std::stoull(status.substr(at + 8), nullptr, 16) &
+          (1ULL << (SIGTERM - 1))) != 0;
+}
+
+// It has got as far as the lock service.
+bool has_open(pid_t pid, const std::string& path) {
+  const std::string folder = "/proc/" + std::to_string(pid) + "/fd";
+  std::error_code ec;
+  for (const auto& fd : std::filesystem::directory_iterator{folder, ec}) {
+    if (std::filesystem::read_symlink(fd.path(), ec) == path) {
+      return true;
+    }
+  }
+  return false;
+}
+
 TEST_P(CliRunSignal, C02_BeforeTheGrantItEndsTheWaitAndLeavesNothing) {
   ASSERT_EQ(::mkfifo((folder_ / "fifo").c_str(), 0600), 0);
   tool_process holder{holding()};
   wait_for_pid("holder");
   tool_process waiting{call({"touch", folder_ / "started"}, {"--wait", "1h"})};
-  // It is waiting when its signals are blocked and its threads run.
   ASSERT_TRUE(eventually([&] {
-    const auto text =
-        read_file("/proc/" + std::to_string(waiting.pid()) + "/status");
-    return text.find("Threads:\t1\n") == std::string::npos &&
-           text.find("Threads:\t") != std::string::npos;
+    return blocks_signals(waiting.pid()) &&
+           has_open(waiting.pid(), folder_ / "locks.db");
   }));
   waiting.send(GetParam());
   const auto r = waiting.wait();

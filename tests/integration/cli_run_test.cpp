@@ -158,16 +158,18 @@ TEST_F(CliRun, C04_TheEnvironmentDiffersByTheFourNamesOnly) {
 
 TEST_F(CliRun, C04_NoDescriptorBeyondTheStandardThreeIsInherited) {
   ASSERT_EQ(run_tool({"migrate", "up", "--store", store()}).code, 0);
-  // The shell hands 7 to the tool, as a careless caller would.
   tool_setup setup;
   setup.program = "/bin/sh";
-  const auto r =
-      run_tool({"-c", "exec 7</dev/null; exec \"$0\" \"$@\"", LASTDOOR_TOOL,
-                "run", "--locks", locks(), "--store", store(), "--resource",
-                "r", "--quiet", "--", "/bin/ls", "/proc/self/fd"},
-               setup);
-  // 3 is the folder that ls itself has open.
-  EXPECT_EQ(r.out, "0\n1\n2\n3\n") << r.err;
+  // A careless caller hands 7 to the tool; another one closes 0 and 2.
+  for (const std::string before : {"exec 7</dev/null", "exec 0<&- 2>&-"}) {
+    const auto r =
+        run_tool({"-c", before + "; exec \"$0\" \"$@\"", LASTDOOR_TOOL, "run",
+                  "--locks", locks(), "--store", store(), "--resource", "r",
+                  "--quiet", "--", "/bin/ls", "/proc/self/fd"},
+                 setup);
+    // 3 is the folder that ls itself has open.
+    EXPECT_EQ(r.out, "0\n1\n2\n3\n") << before << r.err;
+  }
 }
 
 TEST_F(CliRun, C04_TheSignalMaskAndDispositionsAreNotOurs) {
