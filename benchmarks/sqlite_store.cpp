@@ -240,6 +240,42 @@ void fence(const std::string& path, guard_mode mode) {
   must(sqlite::add_fence(path, {.table = "stock", .guard = mode}));
 }
 
+void report(std::vector<comparison>& table, comparison done) {
+  table.push_back(std::move(done));
+  const auto& r = table.back();
+  fmt::print("| {} | {} | {:.2f} | {:.2f} | {:.2f} | {:.2f}-{:.2f} |\n", r.name,
+             r.sync, r.plain_us, r.lastdoor_us, r.ratio, r.lowest, r.highest);
+  std::fflush(stdout);
+}
+
+// The other side has to be another table: a guard refuses it.
+void run_guarded(const settings& o, std::string_view sync,
+                 const std::string& path, sqlite_store& store, const grant& g,
+                 plain& hand, std::vector<comparison>& table) {
+  fence(path, guard_mode::strict);
+  hand.run("CREATE TABLE IF NOT EXISTS bare AS SELECT sku, qty FROM stock");
+  hand.run("CREATE UNIQUE INDEX IF NOT EXISTS bare_sku ON bare(sku)");
+  sqlite3* db = nullptr;
+  sqlite3_open(path.c_str(), &db);
+  sqlite3_exec(db, fmt::format("PRAGMA synchronous={}", sync).c_str(), nullptr,
+               nullptr, nullptr);
+  sqlite3_stmt* bare = nullptr;
+  sqlite3_prepare_v2(db, "UPDATE bare SET qty = qty - 1 WHERE sku = ?1", -1,
+                     &bare, nullptr);
+  const side plain_update = [&](int i) {
+    const auto key = sku(i);
+    sqlite3_bind_text(bare, 1, key.data(), static_cast<int>(key.size()),
+                      SQLITE_STATIC);
+    sqlite3_step(bare);
+    sqlite3_reset(bare);
+  };
+  report(table,
+         compare("built write, strict guard / UPDATE", sync, o, plain_update,
+                 [&](int i) { applied(store.write(g, take(i))); }));
+  sqlite3_finalize(bare);
+  sqlite3_close(db);
+}
+
 void run_mode(const settings& o, std::string_view sync,
               std::vector<comparison>& table) {
   std::string path = fmt::format("{}/bench_sqlite_store.db", o.folder);
@@ -263,12 +299,7 @@ void run_mode(const settings& o, std::string_view sync,
     hand.commit();
   };
   const auto add = [&](std::string name, const side& a, const side& b) {
-    table.push_back(compare(std::move(name), sync, o, a, b));
-    const auto& r = table.back();
-    fmt::print("| {} | {} | {:.2f} | {:.2f} | {:.2f} | {:.2f}–{:.2f} |\n",
-               r.name, r.sync, r.plain_us, r.lastdoor_us, r.ratio, r.lowest,
-               r.highest);
-    std::fflush(stdout);
+    report(table, compare(std::move(name), sync, o, a, b));
   };
   add("built write, ledger and column / UPDATE", plain_update,
       [&](int i) { applied(store.write(g, take(i))); });
@@ -290,29 +321,7 @@ void run_mode(const settings& o, std::string_view sync,
       stop("a stale write passed");
     }
   });
-  fence(path, guard_mode::strict);
-  // The other side has to be another table: a guard refuses it.
-  hand.run("CREATE TABLE IF NOT EXISTS bare AS SELECT sku, qty FROM stock");
-  hand.run("CREATE UNIQUE INDEX IF NOT EXISTS bare_sku ON bare(sku)");
-  sqlite3* db = nullptr;
-  sqlite3_open(path.c_str(), &db);
-  sqlite3_exec(db, fmt::format("PRAGMA synchronous={}", sync).c_str(), nullptr,
-               nullptr, nullptr);
-  sqlite3_stmt* bare = nullptr;
-  sqlite3_prepare_v2(db, "UPDATE bare SET qty = qty - 1 WHERE sku = ?1", -1,
-                     &bare, nullptr);
-  add(
-      "built write, strict guard / UPDATE",
-      [&](int i) {
-        const auto key = sku(i);
-        sqlite3_bind_text(bare, 1, key.data(), static_cast<int>(key.size()),
-                          SQLITE_STATIC);
-        sqlite3_step(bare);
-        sqlite3_reset(bare);
-      },
-      [&](int i) { applied(store.write(g, take(i))); });
-  sqlite3_finalize(bare);
-  sqlite3_close(db);
+  run_guarded(o, sync, path, store, g, hand, table);
 }
 
 void write_json(const std::string& file, const std::vector<comparison>& table) {
@@ -351,12 +360,12 @@ int main(int argc, char** argv) {
   double load[3] = {0, 0, 0};
   static_cast<void>(getloadavg(load, 3));
   fmt::print(
-      "SQLite {}, WAL, {} repetitions of {} writes, load {:.2f}; µs of "
+      "SQLite {}, WAL, {} repetitions of {} writes, load {:.2f}; us of "
       "processor time\n\n",
       sqlite3_libversion(), o.repetitions, o.writes, load[0]);
   fmt::print(
-      "| what / what with | synchronous | plain µs | lastdoor µs | "
-      "ratio | min–max |\n|---|---|---|---|---|---|\n");
+      "| what / what with | synchronous | plain us | lastdoor us | "
+      "ratio | min-max |\n|---|---|---|---|---|---|\n");
   std::vector<comparison> table;
   run_mode(o, "NORMAL", table);
   if (!o.json.empty()) {

@@ -13,7 +13,8 @@ mark_as_advanced(LASTDOOR_CCACHE)
 if(LASTDOOR_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # The sloppiness is what ccache asks for to work with precompiled headers.
   set(CMAKE_CXX_COMPILER_LAUNCHER
-      "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros;${LASTDOOR_CCACHE}"
+      "${CMAKE_COMMAND}" -E env "CCACHE_SLOPPINESS=pch_defines,time_macros"
+      "${LASTDOOR_CCACHE}"
   )
 endif()
 

@@ -13,8 +13,9 @@ int main() {
   lastdoor::gateway door{locks, store};
 
   // The lock: one holder at a time, most of the time.
-  auto session = door.acquire("inventory/sku-1001",
-                              {.ttl = 10s, .wait_at_most = 5s}).value();
+  auto session =
+      door.acquire("inventory/sku-1001", {.ttl = 10s, .wait_at_most = 5s})
+          .value();
 
   // The last door: refused if anybody was granted the lock after us.
   auto sold = session.write(lastdoor::update("inventory")

@@ -28,8 +28,7 @@ struct any_duration : duration {
  private:
   template <class Rep, class Period>
   static constexpr duration within_range(std::chrono::duration<Rep, Period> d) {
-    const auto ns =
-        std::chrono::duration<long double, std::nano>{d}.count();
+    const auto ns = std::chrono::duration<long double, std::nano>{d}.count();
     // Negated comparisons, so that a NaN ends up below as well.
     if (!(ns > static_cast<long double>(duration::min().count())))
       return duration::min();
@@ -51,7 +50,7 @@ using time_point = boot_time::time_point;
 
 /// A one-slot bell: a thread sleeps on it until a time or until it is rung.
 class alarm {
-public:
+ public:
   virtual ~alarm() = default;
   /// Blocks until `ring()` was called (also before the wait) or `until` has
   /// come. True when rung; the ring is consumed. One waiter at a time.
@@ -61,7 +60,7 @@ public:
 };
 
 class clock {
-public:
+ public:
   virtual ~clock() = default;
   [[nodiscard]] virtual time_point now() const noexcept = 0;
   /// A bell that sleeps by this clock. Throws std::system_error when the
@@ -70,6 +69,6 @@ public:
 };
 
 /// CLOCK_BOOTTIME. One object for the life of the process.
-[[nodiscard]] const std::shared_ptr<clock> &boot_clock();
+[[nodiscard]] const std::shared_ptr<clock>& boot_clock();
 
-} // namespace lastdoor
+}  // namespace lastdoor

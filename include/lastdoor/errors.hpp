@@ -11,7 +11,7 @@
 // Thread safety: values.
 //
 //   code                | what happened                | what the caller does
-//   --------------------|------------------------------|------------------------
+//   --------------------|------------------------------|-----------------------
 //   stale_token         | a newer holder was here      | stop; never retry with
 //                       |                              | this token
 //   busy                | somebody else holds the lock | back off or give up
@@ -81,11 +81,11 @@ enum class errc : std::uint8_t {
 /// Where in the code an error was made. std::source_location, but also for
 /// the clang 14 of Debian 12, which does not have it.
 struct code_location {
-  const char *file;
+  const char* file;
   unsigned line;
-  [[nodiscard]] static constexpr code_location
-  here(const char *file = __builtin_FILE(),
-       unsigned line = __builtin_LINE()) noexcept {
+  [[nodiscard]] static constexpr code_location here(
+      const char* file = __builtin_FILE(),
+      unsigned line = __builtin_LINE()) noexcept {
     return {file, line};
   }
 };
@@ -95,7 +95,7 @@ struct code_location {
 ///   return fail(errc::stale_token, "the row was fenced off")
 ///       .about(resource).presented(5).seen(9);
 class [[nodiscard]] error {
-public:
+ public:
   error(errc code, std::string text,
         code_location where = code_location::here())
       : code_{code}, text_{std::move(text)}, where_{where} {}
@@ -107,9 +107,9 @@ public:
   [[nodiscard]] std::string message() const;
 
   /// The bare text, without resource and tokens.
-  [[nodiscard]] const std::string &text() const noexcept { return text_; }
+  [[nodiscard]] const std::string& text() const noexcept { return text_; }
   /// The resource concerned, or empty.
-  [[nodiscard]] const std::string &resource() const noexcept {
+  [[nodiscard]] const std::string& resource() const noexcept {
     return resource_;
   }
   /// The token the caller presented; 0 when there was none.
@@ -117,7 +117,7 @@ public:
   /// The mark that was read at the store; 0 when none was.
   [[nodiscard]] std::int64_t seen() const noexcept { return seen_; }
   /// SQLSTATE, SQLite's extended code, a server's own word; or empty.
-  [[nodiscard]] const std::string &backend() const noexcept { return backend_; }
+  [[nodiscard]] const std::string& backend() const noexcept { return backend_; }
   /// For `busy`: how long the holder's lease may still last; 0 if unknown.
   [[nodiscard]] std::int64_t retry_after_ms() const noexcept {
     return retry_after_ms_;
@@ -131,13 +131,13 @@ public:
   /// True when the grant in use is finished: stop, and acquire a new one.
   [[nodiscard]] bool ends_lease() const noexcept;
 
-  error &about(std::string_view resource);
-  error &presented(std::int64_t token) noexcept;
-  error &seen(std::int64_t mark) noexcept;
-  error &backend(std::string_view detail);
-  error &retry_after_ms(std::int64_t ms) noexcept;
+  error& about(std::string_view resource);
+  error& presented(std::int64_t token) noexcept;
+  error& seen(std::int64_t mark) noexcept;
+  error& backend(std::string_view detail);
+  error& retry_after_ms(std::int64_t ms) noexcept;
 
-private:
+ private:
   errc code_;
   std::string text_;
   std::string resource_;
@@ -151,21 +151,22 @@ private:
 /// What a drop-in for throwing code raises: one type that holds the error.
 /// Taxonomies of exceptions are not actionable; the code is.
 class failure : public std::runtime_error {
-public:
+ public:
   explicit failure(error e)
       : std::runtime_error{e.message()}, error_{std::move(e)} {}
   [[nodiscard]] errc code() const noexcept { return error_.code(); }
-  [[nodiscard]] const error &why() const noexcept { return error_; }
+  [[nodiscard]] const error& why() const noexcept { return error_; }
 
-private:
+ private:
   error error_;
 };
 
 /// A value or an error. It is `tl::expected` (so `value_or`, `and_then`, `map`
 /// and the rest are there) whose type may not be discarded and whose
 /// `value()` throws `failure` instead of a bare access error.
-template <class T> class [[nodiscard]] result : public tl::expected<T, error> {
-public:
+template <class T>
+class [[nodiscard]] result : public tl::expected<T, error> {
+ public:
   using base = tl::expected<T, error>;
   using base::base;
   // NOLINTBEGIN(google-explicit-constructor): an error or a plain expected is
@@ -180,7 +181,7 @@ public:
     if constexpr (!std::is_void_v<T>)
       return (**this);
   }
-  decltype(auto) value() const & {
+  decltype(auto) value() const& {
     check();
     if constexpr (!std::is_void_v<T>)
       return (**this);
@@ -198,7 +199,7 @@ public:
   /// Drops the result on purpose.
   void ignore() const noexcept {}
 
-private:
+ private:
   void check() const {
     if (!this->has_value())
       throw failure{this->error()};
@@ -207,9 +208,16 @@ private:
 
 /// `lift_t<T>` is result<T>; `lift_t<result<T>>` is result<T> as well. For
 /// calls that run a caller's function and add their own ways to fail.
-template <class T> struct lift { using type = result<T>; };
-template <class T> struct lift<result<T>> { using type = result<T>; };
-template <class T> using lift_t = typename lift<T>::type;
+template <class T>
+struct lift {
+  using type = result<T>;
+};
+template <class T>
+struct lift<result<T>> {
+  using type = result<T>;
+};
+template <class T>
+using lift_t = typename lift<T>::type;
 
 /// Makes an error to return; sugar for the constructor that reads as a verb.
 [[nodiscard]] inline error fail(errc code, std::string text,
@@ -217,4 +225,4 @@ template <class T> using lift_t = typename lift<T>::type;
   return error{code, std::move(text), where};
 }
 
-} // namespace lastdoor
+}  // namespace lastdoor

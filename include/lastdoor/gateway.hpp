@@ -52,48 +52,51 @@ struct gateway_options {
 
 namespace detail {
 /// Lock, barrier, regression handling; independent of the store's type.
-[[nodiscard]] result<lease>
-acquire_behind_barrier(lock_service &locks, store &s, std::string_view resource,
-                       const acquire_options &a, const gateway_options &g);
+[[nodiscard]] result<lease> acquire_behind_barrier(lock_service& locks,
+                                                   store& s,
+                                                   std::string_view resource,
+                                                   const acquire_options& a,
+                                                   const gateway_options& g);
 /// The local check before every call.
-[[nodiscard]] result<void> before_call(const lease &l);
+[[nodiscard]] result<void> before_call(const lease& l);
 /// Tells lease and observer what the store said. `first_call`: of the session;
 /// without a barrier at grant it is the one that meets a forgetful source.
-void after_call(lease &l, lock_service &locks, const error &e,
+void after_call(lease& l, lock_service& locks, const error& e,
                 bool first_call) noexcept;
 
 /// True once, for whichever thread asks first; moves along.
 class first_time {
-public:
+ public:
   first_time() = default;
-  first_time(first_time &&other) noexcept : left_{other.take()} {}
-  first_time &operator=(first_time &&other) noexcept {
+  first_time(first_time&& other) noexcept : left_{other.take()} {}
+  first_time& operator=(first_time&& other) noexcept {
     left_ = other.take();
     return *this;
   }
   bool take() noexcept { return left_.exchange(false); }
 
-private:
+ private:
   std::atomic<bool> left_{true};
 };
-} // namespace detail
+}  // namespace detail
 
 /// A lease together with the store it guards.
-template <fenced_store Store> class session {
-public:
-  session(lease l, lock_service locks, Store &s) noexcept
+template <fenced_store Store>
+class session {
+ public:
+  session(lease l, lock_service locks, Store& s) noexcept
       : lease_{std::move(l)}, locks_{std::move(locks)}, store_{&s} {}
 
-  [[nodiscard]] const lastdoor::grant &grant() const { return lease_.grant(); }
+  [[nodiscard]] const lastdoor::grant& grant() const { return lease_.grant(); }
   [[nodiscard]] fencing_token token() const { return lease_.token(); }
-  [[nodiscard]] lease &held() noexcept { return lease_; }
+  [[nodiscard]] lease& held() noexcept { return lease_; }
   [[nodiscard]] std::stop_token lost() const { return lease_.lost(); }
   [[nodiscard]] result<void> check() const { return lease_.check(); }
   [[nodiscard]] result<void> release() { return lease_.release(); }
 
   /// One fenced statement; `lease_lost` when it is locally too late.
-  [[nodiscard]] result<receipt> write(const statement &s,
-                                      const write_options &o = {}) {
+  [[nodiscard]] result<receipt> write(const statement& s,
+                                      const write_options& o = {}) {
     if (auto ok = detail::before_call(lease_); !ok)
       return ok.error();
     return told(store_->write(lease_.grant(), s, o));
@@ -101,15 +104,16 @@ public:
 
   /// Any SQL behind the claim; see the store's `transaction`.
   template <class F>
-  [[nodiscard]] auto transaction(F &&f, const write_options &o = {}) {
+  [[nodiscard]] auto transaction(F&& f, const write_options& o = {}) {
     using answer = decltype(store_->transaction(lease_.grant(), f, o));
     if (auto ok = detail::before_call(lease_); !ok)
       return answer{ok.error()};
     return told(store_->transaction(lease_.grant(), std::forward<F>(f), o));
   }
 
-private:
-  template <class R> R told(R r) {
+ private:
+  template <class R>
+  R told(R r) {
     const bool first_call = first_.take();
     if (!r)
       detail::after_call(lease_, locks_, r.error(), first_call);
@@ -118,19 +122,20 @@ private:
 
   lease lease_;
   lock_service locks_;
-  Store *store_;
+  Store* store_;
   detail::first_time first_;
 };
 
-template <fenced_store Store> class gateway {
-public:
-  gateway(lock_service locks, Store &s, gateway_options options = {})
+template <fenced_store Store>
+class gateway {
+ public:
+  gateway(lock_service locks, Store& s, gateway_options options = {})
       : locks_{std::move(locks)}, store_{&s}, options_{options} {}
 
   /// Lock, then barrier. What `lock_service::acquire` and `store::claim` say;
   /// `token_regressed` when the source stayed behind the store's mark.
-  [[nodiscard]] result<session<Store>>
-  acquire(std::string_view resource, const acquire_options &options = {}) {
+  [[nodiscard]] result<session<Store>> acquire(
+      std::string_view resource, const acquire_options& options = {}) {
     auto l = detail::acquire_behind_barrier(locks_, *store_, resource, options,
                                             options_);
     if (!l)
@@ -138,10 +143,10 @@ public:
     return session<Store>{std::move(*l), locks_, *store_};
   }
 
-private:
+ private:
   lock_service locks_;
-  Store *store_;
+  Store* store_;
   gateway_options options_;
 };
 
-} // namespace lastdoor
+}  // namespace lastdoor

@@ -30,13 +30,13 @@ class lease_state;
 }
 
 class grant {
-public:
+ public:
   grant(resource_name resource, owner_id owner, fencing_token token,
         source_name source, time_point valid_until);
 
   // Declared without their moving twins: a move is a copy, see above.
-  grant(const grant &) = default;
-  grant &operator=(const grant &) = default;
+  grant(const grant&) = default;
+  grant& operator=(const grant&) = default;
 
   /// Reads LASTDOOR_RESOURCE, LASTDOOR_TOKEN, LASTDOOR_OWNER and
   /// LASTDOOR_SOURCE, as `lastdoor run` sets them. Its validity is not known
@@ -44,10 +44,10 @@ public:
   /// `invalid_argument` when one is unset, empty or malformed.
   [[nodiscard]] static result<grant> from_environment();
 
-  [[nodiscard]] const resource_name &resource() const noexcept;
-  [[nodiscard]] const owner_id &owner() const noexcept;
+  [[nodiscard]] const resource_name& resource() const noexcept;
+  [[nodiscard]] const owner_id& owner() const noexcept;
   [[nodiscard]] fencing_token token() const noexcept;
-  [[nodiscard]] const source_name &source() const noexcept;
+  [[nodiscard]] const source_name& source() const noexcept;
 
   /// The moment after which the holder can no longer prove that it holds.
   [[nodiscard]] time_point valid_until() const noexcept;
@@ -57,12 +57,12 @@ public:
   }
 
   /// True when both are handles of the very same acquisition.
-  friend bool operator==(const grant &a, const grant &b) noexcept {
+  friend bool operator==(const grant& a, const grant& b) noexcept {
     return a.state_ == b.state_;
   }
 
-private:
-  friend class detail::lease_state; // the one writer of the validity
+ private:
+  friend class detail::lease_state;  // the one writer of the validity
   struct state;
 
   // Moves the validity forward; never back, and not after `end()`.
@@ -73,4 +73,4 @@ private:
   std::shared_ptr<const state> state_;
 };
 
-} // namespace lastdoor
+}  // namespace lastdoor

@@ -40,30 +40,30 @@
 namespace lastdoor {
 
 enum class loss_reason : std::uint8_t {
-  refused,     // the service said that the lease is gone or foreign
-  unconfirmed, // no renewal was confirmed in time
-  not_renewed, // nobody asked to renew it, and it ran its time
-  clock_jump,  // the clock ran backwards, or time passed in which this
-               // process did not run: pause, suspend, restored snapshot
-  overtaken,   // a store has seen a newer holder
-  shutdown,    // the lock service was shut down
+  refused,      // the service said that the lease is gone or foreign
+  unconfirmed,  // no renewal was confirmed in time
+  not_renewed,  // nobody asked to renew it, and it ran its time
+  clock_jump,   // the clock ran backwards, or time passed in which this
+                // process did not run: pause, suspend, restored snapshot
+  overtaken,    // a store has seen a newer holder
+  shutdown,     // the lock service was shut down
 };
 
 [[nodiscard]] std::string_view name_of(loss_reason reason) noexcept;
 
 class lease {
-public:
-  lease(lease &&) noexcept = default;
-  lease &operator=(lease &&other) noexcept;
-  lease(const lease &) = delete;
-  lease &operator=(const lease &) = delete;
+ public:
+  lease(lease&&) noexcept = default;
+  lease& operator=(lease&& other) noexcept;
+  lease(const lease&) = delete;
+  lease& operator=(const lease&) = delete;
 
   /// Releases quietly: errors go to the observer. Never throws, waits at most
   /// one call timeout of the back end. Sends nothing when the lease is lost.
   ~lease();
 
   /// Throws `failure` (invalid_argument) on a moved-from lease.
-  [[nodiscard]] const lastdoor::grant &grant() const;
+  [[nodiscard]] const lastdoor::grant& grant() const;
   [[nodiscard]] fencing_token token() const { return grant().token(); }
 
   /// Fires before validity ends, or when the lease is lost otherwise. Its
@@ -94,7 +94,7 @@ public:
   /// lease until its TTL is over or someone releases it by grant.
   lastdoor::grant orphan() &&;
 
-private:
+ private:
   friend class lock_service;
   explicit lease(std::shared_ptr<detail::lease_state> state) noexcept;
   void end_quietly() noexcept;
@@ -102,4 +102,4 @@ private:
   std::shared_ptr<detail::lease_state> state_;
 };
 
-} // namespace lastdoor
+}  // namespace lastdoor

@@ -33,11 +33,11 @@ namespace lastdoor {
 /// One acquisition attempt. `ttl` has been checked against the back end's
 /// limits before it gets here.
 struct lease_request {
-  const resource_name &resource;
-  const owner_id &owner; // fresh for every attempt
+  const resource_name& resource;
+  const owner_id& owner;  // fresh for every attempt
   duration ttl;
-  std::string holder;  // free text for people: who holds it, "host:pid"
-  time_point deadline; // of this attempt
+  std::string holder;   // free text for people: who holds it, "host:pid"
+  time_point deadline;  // of this attempt
 };
 
 struct lease_answer {
@@ -48,17 +48,17 @@ struct lease_answer {
 /// What a service knows of a resource now; for people and for tests.
 struct lease_status {
   bool held{false};
-  std::string holder;    // free text of the holder; empty when not held
-  mark last_token;       // of the last grant of this resource, if known
-  duration remaining{0}; // by the service's own clock
+  std::string holder;     // free text of the holder; empty when not held
+  mark last_token;        // of the last grant of this resource, if known
+  duration remaining{0};  // by the service's own clock
 };
 
 class lock_backend {
-public:
+ public:
   virtual ~lock_backend() = default;
 
   /// The configured name; see `source_name`.
-  [[nodiscard]] virtual const source_name &source() const noexcept = 0;
+  [[nodiscard]] virtual const source_name& source() const noexcept = 0;
 
   /// The longest TTL it grants. The shortest is 1 ms everywhere.
   [[nodiscard]] virtual duration max_ttl() const noexcept = 0;
@@ -69,22 +69,23 @@ public:
 
   /// `busy` (with `retry_after_ms` when known), `unavailable`, `in_doubt`,
   /// `no_quorum`, `too_slow`, `token_exhausted`, `damaged`, `misconfigured`.
-  [[nodiscard]] virtual result<lease_answer>
-  try_acquire(const lease_request &request) = 0;
+  [[nodiscard]] virtual result<lease_answer> try_acquire(
+      const lease_request& request) = 0;
 
   /// The new end of validity. `not_owner` when the lease is gone or foreign;
   /// `unavailable` or `in_doubt` when the service did not tell.
-  [[nodiscard]] virtual result<time_point>
-  renew(const grant &held, duration ttl, time_point deadline) = 0;
+  [[nodiscard]] virtual result<time_point> renew(const grant& held,
+                                                 duration ttl,
+                                                 time_point deadline) = 0;
 
   /// `not_owner` when the lease is gone or foreign. The owner alone decides:
   /// where an acquisition is undone whose answer was lost, nobody knows the
   /// token and the grant carries the lowest one.
-  [[nodiscard]] virtual result<void> release(const grant &held,
+  [[nodiscard]] virtual result<void> release(const grant& held,
                                              time_point deadline) = 0;
 
-  [[nodiscard]] virtual result<lease_status>
-  inspect(const resource_name &resource) = 0;
+  [[nodiscard]] virtual result<lease_status> inspect(
+      const resource_name& resource) = 0;
 
   /// Rings `bell` whenever `resource` may have become free, until the answer
   /// is destroyed. Only a hint: rings may be missed or come for nothing, the
@@ -98,4 +99,4 @@ public:
   [[nodiscard]] virtual result<void> raise_floor(mark floor) = 0;
 };
 
-} // namespace lastdoor
+}  // namespace lastdoor

@@ -88,14 +88,14 @@ struct lock_service_options {
 // NOLINTEND(readability-redundant-member-init)
 
 class lock_service {
-public:
+ public:
   explicit lock_service(std::unique_ptr<lock_backend> backend,
                         lock_service_options options = {});
 
   // Declared without their moving twins: a move is a copy, so there is no
   // empty handle.
-  lock_service(const lock_service &) = default;
-  lock_service &operator=(const lock_service &) = default;
+  lock_service(const lock_service&) = default;
+  lock_service& operator=(const lock_service&) = default;
 
   /// Effect: a lease on `resource`, or an error and nothing held.
   /// Waits in the process's queue first, then on the back end. Not
@@ -108,30 +108,30 @@ public:
   /// an attempt may have left is released by its owner value. An attempt
   /// that began in time may take one call timeout beyond the wait.
   [[nodiscard]] result<lease> acquire(std::string_view resource,
-                                      const acquire_options &options = {});
+                                      const acquire_options& options = {});
 
   /// Releases by identity, e.g. one that another process was granted.
-  [[nodiscard]] result<void> release(const grant &held);
+  [[nodiscard]] result<void> release(const grant& held);
 
   [[nodiscard]] result<lease_status> inspect(std::string_view resource);
 
   /// Afterwards every new token is above `floor`.
   [[nodiscard]] result<void> raise_floor(mark floor);
 
-  [[nodiscard]] const source_name &source() const noexcept;
-  [[nodiscard]] const std::shared_ptr<clock> &time() const noexcept;
-  [[nodiscard]] const std::shared_ptr<observer> &observe() const noexcept;
+  [[nodiscard]] const source_name& source() const noexcept;
+  [[nodiscard]] const std::shared_ptr<clock>& time() const noexcept;
+  [[nodiscard]] const std::shared_ptr<observer>& observe() const noexcept;
 
   /// Ends every lease (reason: shutdown) and interrupts every wait
   /// (`canceled`). Releases nothing: a holder may still be at work, so the
   /// service keeps the leases until their TTL is over.
   void shutdown() noexcept;
 
-private:
+ private:
   class core;
   friend class lease;
   friend class detail::lease_state;
   std::shared_ptr<core> core_;
 };
 
-} // namespace lastdoor
+}  // namespace lastdoor

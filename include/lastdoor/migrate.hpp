@@ -30,14 +30,14 @@ struct migration_status {
 };
 
 enum class guard_mode : std::uint8_t {
-  none,   // the fence column only
-  audit,  // triggers record what they would refuse
-  strict, // triggers refuse
+  none,    // the fence column only
+  audit,   // triggers record what they would refuse
+  strict,  // triggers refuse
 };
 
 struct fence_request {
   std::string table;
-  std::string schema{}; // default: main
+  std::string schema{};  // default: main
   std::string column{"fence_token"};
   guard_mode guard{guard_mode::none};
 };
@@ -45,33 +45,34 @@ struct fence_request {
 /// SQL statements in order, without transaction bounds.
 struct fence_plan {
   std::vector<std::string> statements;
-  std::vector<std::string> notes; // what a person should know first
+  std::vector<std::string> notes;  // what a person should know first
 };
 
 namespace sqlite {
 
 /// Applies what is missing. Creates the file when it is absent.
 /// Answers the versions applied now.
-[[nodiscard]] result<std::vector<int>> migrate_up(const std::string &path);
+[[nodiscard]] result<std::vector<int>> migrate_up(const std::string& path);
 /// Takes back down to, not including, `to_version`; 0 removes everything of
 /// lastdoor's, guards on tables first. Refuses while marks exist unless
 /// `discard_marks`: without them an old token would pass.
-[[nodiscard]] result<std::vector<int>>
-migrate_down(const std::string &path, int to_version, bool discard_marks);
-[[nodiscard]] result<std::vector<migration_status>>
-migrate_status(const std::string &path);
+[[nodiscard]] result<std::vector<int>> migrate_down(const std::string& path,
+                                                    int to_version,
+                                                    bool discard_marks);
+[[nodiscard]] result<std::vector<migration_status>> migrate_status(
+    const std::string& path);
 /// Compares every object of lastdoor's, guards included, with what this
 /// release would create. Answers the differences; empty is good.
-[[nodiscard]] result<std::vector<std::string>>
-migrate_verify(const std::string &path);
+[[nodiscard]] result<std::vector<std::string>> migrate_verify(
+    const std::string& path);
 
 /// What `add_fence` would do, given the table as it is.
-[[nodiscard]] result<fence_plan> plan_fence(const std::string &path,
-                                            const fence_request &request);
+[[nodiscard]] result<fence_plan> plan_fence(const std::string& path,
+                                            const fence_request& request);
 /// Adds or changes column and guard of one table, in one transaction.
 /// Idempotent. Needs `migrate_up` first.
-[[nodiscard]] result<fence_plan> add_fence(const std::string &path,
-                                           const fence_request &request);
+[[nodiscard]] result<fence_plan> add_fence(const std::string& path,
+                                           const fence_request& request);
 
-} // namespace sqlite
-} // namespace lastdoor
+}  // namespace sqlite
+}  // namespace lastdoor

@@ -19,16 +19,16 @@
 namespace lastdoor {
 
 enum class event_kind : std::uint8_t {
-  granted,        // a lease was acquired; `took` says how long it took
-  acquire_failed, // an acquisition gave up; `why` says why
-  renewed,        // the service confirmed a renewal
-  renew_failed,   // one renewal failed; it is tried again until the margin
-  lost,           // the lease is over before its release; `why` says why
-  released,       // the service confirmed the release
-  release_failed, // the release was not confirmed; the TTL will end it
-  refused,        // a store refused a write or a claim; `why` says why
-  regressed,      // the token source was behind the store's mark
-  floor_raised,   // the token source was raised above the store's mark
+  granted,         // a lease was acquired; `took` says how long it took
+  acquire_failed,  // an acquisition gave up; `why` says why
+  renewed,         // the service confirmed a renewal
+  renew_failed,    // one renewal failed; it is tried again until the margin
+  lost,            // the lease is over before its release; `why` says why
+  released,        // the service confirmed the release
+  release_failed,  // the release was not confirmed; the TTL will end it
+  refused,         // a store refused a write or a claim; `why` says why
+  regressed,       // the token source was behind the store's mark
+  floor_raised,    // the token source was raised above the store's mark
 };
 
 [[nodiscard]] std::string_view name_of(event_kind kind) noexcept;
@@ -36,15 +36,15 @@ enum class event_kind : std::uint8_t {
 struct event {
   event_kind kind;
   std::string_view resource;
-  std::int64_t token{0};     // 0: there is none
-  const error *why{nullptr}; // null: nothing went wrong
-  duration took{0};          // of the call that led to this event
+  std::int64_t token{0};      // 0: there is none
+  const error* why{nullptr};  // null: nothing went wrong
+  duration took{0};           // of the call that led to this event
 };
 
 class observer {
-public:
+ public:
   virtual ~observer() = default;
-  virtual void on_event(const event &e) noexcept = 0;
+  virtual void on_event(const event& e) noexcept = 0;
 };
 
-} // namespace lastdoor
+}  // namespace lastdoor

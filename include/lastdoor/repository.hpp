@@ -31,22 +31,23 @@
 
 namespace lastdoor {
 
-template <fenced_store Store, class Repository> class fenced_repository {
-public:
-  fenced_repository(session<Store> &s, Repository &r) noexcept
+template <fenced_store Store, class Repository>
+class fenced_repository {
+ public:
+  fenced_repository(session<Store>& s, Repository& r) noexcept
       : session_{&s}, repository_{&r} {}
 
   /// One method of the repository, in a fenced transaction of its own.
   /// The transaction is put in front of `args`.
   template <class R, class Tx, class... Params, class... Args>
-  R call(R (Repository::*method)(Tx, Params...), Args &&...args) {
-    return run([&](auto &&tx) -> R {
+  R call(R (Repository::*method)(Tx, Params...), Args&&... args) {
+    return run([&](auto&& tx) -> R {
       return std::invoke(method, *repository_, tx, std::forward<Args>(args)...);
     });
   }
   template <class R, class Tx, class... Params, class... Args>
-  R call(R (Repository::*method)(Tx, Params...) const, Args &&...args) {
-    return run([&](auto &&tx) -> R {
+  R call(R (Repository::*method)(Tx, Params...) const, Args&&... args) {
+    return run([&](auto&& tx) -> R {
       return std::invoke(method, *repository_, tx, std::forward<Args>(args)...);
     });
   }
@@ -54,17 +55,18 @@ public:
   /// Several calls in one fenced transaction: `f(repository, transaction)`.
   template <class F>
   requires(!std::is_member_function_pointer_v<std::decay_t<F>>) auto call(
-      F &&f) {
-    return run([&](auto &&tx) { return f(*repository_, tx); });
+      F&& f) {
+    return run([&](auto&& tx) { return f(*repository_, tx); });
   }
 
-private:
-  template <class Body> auto run(Body &&body) {
+ private:
+  template <class Body>
+  auto run(Body&& body) {
     return session_->transaction(std::forward<Body>(body)).value();
   }
 
-  session<Store> *session_;
-  Repository *repository_;
+  session<Store>* session_;
+  Repository* repository_;
 };
 
-} // namespace lastdoor
+}  // namespace lastdoor

@@ -25,7 +25,7 @@ namespace lastdoor {
 
 /// A positive number that only grows from grant to grant of one service.
 class fencing_token {
-public:
+ public:
   static constexpr std::int64_t min = 1;
   static constexpr std::int64_t max = (std::int64_t{1} << 53) - 1;
 
@@ -39,7 +39,7 @@ public:
 
   friend constexpr auto operator<=>(fencing_token, fencing_token) = default;
 
-private:
+ private:
   friend class mark;
   constexpr explicit fencing_token(std::int64_t raw) noexcept : raw_{raw} {}
   std::int64_t raw_;
@@ -47,7 +47,7 @@ private:
 
 /// The highest token a store has accepted; `mark{}` (0) says "none yet".
 class mark {
-public:
+ public:
   constexpr mark() noexcept = default;
   constexpr explicit mark(fencing_token t) noexcept : raw_{t.value()} {}
   /// `damaged` unless 0 <= raw <= fencing_token::max: for what a store reads.
@@ -58,41 +58,40 @@ public:
 
   friend constexpr auto operator<=>(mark, mark) = default;
 
-private:
+ private:
   std::int64_t raw_{0};
 };
 
 /// The name of what is protected, e.g. "inventory/sku-1001".
 class resource_name {
-public:
+ public:
   static constexpr std::size_t max_bytes = 512;
 
   /// `invalid_argument` for empty, too long, U+0000 or invalid UTF-8.
   [[nodiscard]] static result<resource_name> parse(std::string_view name);
 
-  [[nodiscard]] const std::string &str() const noexcept { return name_; }
+  [[nodiscard]] const std::string& str() const noexcept { return name_; }
 
-  friend auto operator<=>(const resource_name &,
-                          const resource_name &) = default;
+  friend auto operator<=>(const resource_name&, const resource_name&) = default;
 
-private:
+ private:
   explicit resource_name(std::string name) : name_{std::move(name)} {}
   std::string name_;
 };
 
 /// The random identity of one lease: proves "mine" on renew and release.
 class owner_id {
-public:
+ public:
   /// 20 bytes from the kernel. `unavailable` if the kernel has none.
   [[nodiscard]] static result<owner_id> generate();
   /// Accepts 40..128 lower-case hex digits, else `invalid_argument`.
   [[nodiscard]] static result<owner_id> parse(std::string_view hex);
 
-  [[nodiscard]] const std::string &str() const noexcept { return hex_; }
+  [[nodiscard]] const std::string& str() const noexcept { return hex_; }
 
-  friend bool operator==(const owner_id &, const owner_id &) = default;
+  friend bool operator==(const owner_id&, const owner_id&) = default;
 
-private:
+ private:
   explicit owner_id(std::string hex) : hex_{std::move(hex)} {}
   std::string hex_;
 };
@@ -100,14 +99,14 @@ private:
 /// The configured name of a token source, e.g. "sqlite/default": 1..128
 /// printable ASCII characters. Tokens of two sources are never compared.
 class source_name {
-public:
+ public:
   [[nodiscard]] static result<source_name> parse(std::string_view name);
-  [[nodiscard]] const std::string &str() const noexcept { return name_; }
-  friend auto operator<=>(const source_name &, const source_name &) = default;
+  [[nodiscard]] const std::string& str() const noexcept { return name_; }
+  friend auto operator<=>(const source_name&, const source_name&) = default;
 
-private:
+ private:
   explicit source_name(std::string name) : name_{std::move(name)} {}
   std::string name_;
 };
 
-} // namespace lastdoor
+}  // namespace lastdoor

@@ -107,8 +107,9 @@ END;
 -- insert a row is to claim. The transaction that inserts it deletes it again:
 --
 --   BEGIN IMMEDIATE;
---   INSERT INTO lastdoor_presented(resource, token, owner, source) VALUES (…);
---   … writes …
+--   INSERT INTO lastdoor_presented (resource, token, owner, source)
+--   VALUES (...);
+--   ... writes ...
 --   DELETE FROM lastdoor_presented;
 --   COMMIT;
 --

@@ -68,7 +68,8 @@ CREATE TABLE lastdoor_leases (
   -- The end of the lease on CLOCK_BOOTTIME, in its own unit so that nothing
   -- is rounded. It is what the holder asked for; nobody else's TTL matters.
   expires_at_ns INTEGER NOT NULL
-    CONSTRAINT lease_expiry_is_integer CHECK (typeof(expires_at_ns) = 'integer'),
+    CONSTRAINT lease_expiry_is_integer CHECK (
+      typeof(expires_at_ns) = 'integer'),
   -- That clock starts at zero in every boot, so the number above means
   -- nothing in another one: the lease is over then, as its holder is.
   boot_id       TEXT    NOT NULL

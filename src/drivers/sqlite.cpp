@@ -59,12 +59,14 @@ errc code_of(sqlite3* db, int rc) noexcept {
 }
 
 result<void> refuse_network_file_system(const std::string& path) {
-  struct statfs info{};
+  struct statfs info {};
   std::string probe = path;
   if (::statfs(probe.c_str(), &info) != 0) {
     probe = std::filesystem::path{path}.parent_path().string();
-    if (probe.empty()) probe = ".";
-    if (::statfs(probe.c_str(), &info) != 0) return {};  // open will tell
+    if (probe.empty())
+      probe = ".";
+    if (::statfs(probe.c_str(), &info) != 0)
+      return {};  // open will tell
   }
   if (is_network_file_system(static_cast<std::int64_t>(info.f_type))) {
     return fail(errc::misconfigured,
@@ -105,7 +107,8 @@ bool is_network_file_system(std::int64_t magic) noexcept {
 std::string quoted(std::string_view name) {
   std::string out{"\""};
   for (const char c : name) {
-    if (c == '"') out += '"';
+    if (c == '"')
+      out += '"';
     out += c;
   }
   return out += '"';
@@ -113,7 +116,8 @@ std::string quoted(std::string_view name) {
 
 statement& statement::bind(int at, std::int64_t v) noexcept {
   const int rc = sqlite3_bind_int64(stmt_.get(), at, v);
-  if (rc != SQLITE_OK) bind_rc_ = rc;
+  if (rc != SQLITE_OK)
+    bind_rc_ = rc;
   return *this;
 }
 
@@ -121,15 +125,18 @@ namespace {
 
 int bind_text(sqlite3_stmt* s, int at, std::string_view text,
               sqlite3_destructor_type keep) noexcept {
-  return sqlite3_bind_text64(s, at, text.data() ? text.data() : "",
-                             text.size(), keep, SQLITE_UTF8);
+  return sqlite3_bind_text64(s, at, text.data() ? text.data() : "", text.size(),
+                             keep, SQLITE_UTF8);
 }
 
 int bind_value(sqlite3_stmt* s, int at, const value& v,
                sqlite3_destructor_type keep) noexcept {
-  if (const auto* i = v.integer()) return sqlite3_bind_int64(s, at, *i);
-  if (const auto* t = v.text()) return bind_text(s, at, *t, keep);
-  if (const auto* d = v.real()) return sqlite3_bind_double(s, at, *d);
+  if (const auto* i = v.integer())
+    return sqlite3_bind_int64(s, at, *i);
+  if (const auto* t = v.text())
+    return bind_text(s, at, *t, keep);
+  if (const auto* d = v.real())
+    return sqlite3_bind_double(s, at, *d);
   if (const auto* b = v.bytes()) {
     // A null pointer would bind NULL; an empty blob is not NULL.
     const void* data = b->empty() ? static_cast<const void*>("") : b->data();
@@ -142,34 +149,41 @@ int bind_value(sqlite3_stmt* s, int at, const value& v,
 
 statement& statement::bind(int at, std::string_view text) noexcept {
   const int rc = bind_text(stmt_.get(), at, text, SQLITE_TRANSIENT);
-  if (rc != SQLITE_OK) bind_rc_ = rc;
+  if (rc != SQLITE_OK)
+    bind_rc_ = rc;
   return *this;
 }
 
 statement& statement::bind(int at, const value& v) noexcept {
   const int rc = bind_value(stmt_.get(), at, v, SQLITE_TRANSIENT);
-  if (rc != SQLITE_OK) bind_rc_ = rc;
+  if (rc != SQLITE_OK)
+    bind_rc_ = rc;
   return *this;
 }
 
 statement& statement::bind_static(int at, std::string_view text) noexcept {
   const int rc = bind_text(stmt_.get(), at, text, SQLITE_STATIC);
-  if (rc != SQLITE_OK) bind_rc_ = rc;
+  if (rc != SQLITE_OK)
+    bind_rc_ = rc;
   return *this;
 }
 
 statement& statement::bind_static_value(int at, const value& v) noexcept {
   const int rc = bind_value(stmt_.get(), at, v, SQLITE_STATIC);
-  if (rc != SQLITE_OK) bind_rc_ = rc;
+  if (rc != SQLITE_OK)
+    bind_rc_ = rc;
   return *this;
 }
 
 result<bool> statement::step(std::string_view doing) {
   sqlite3* db = sqlite3_db_handle(stmt_.get());
-  if (bind_rc_ != SQLITE_OK) return translate(db, bind_rc_, doing);
+  if (bind_rc_ != SQLITE_OK)
+    return translate(db, bind_rc_, doing);
   const int rc = sqlite3_step(stmt_.get());
-  if (rc == SQLITE_ROW) return true;
-  if (rc == SQLITE_DONE) return false;
+  if (rc == SQLITE_ROW)
+    return true;
+  if (rc == SQLITE_DONE)
+    return false;
   return translate(db, rc, doing);
 }
 
@@ -177,8 +191,10 @@ result<void> statement::run(std::string_view doing) {
   const scoped_reset at_end{*this};
   for (;;) {
     auto more = step(doing);
-    if (!more) return more.error();
-    if (!*more) return {};
+    if (!more)
+      return more.error();
+    if (!*more)
+      return {};
   }
 }
 
@@ -201,7 +217,8 @@ std::string statement::text(int column) const {
 std::string_view statement::view(int column) const noexcept {
   const auto* data = sqlite3_column_text(stmt_.get(), column);
   const int n = sqlite3_column_bytes(stmt_.get(), column);
-  if (data == nullptr) return {};
+  if (data == nullptr)
+    return {};
   return {reinterpret_cast<const char*>(data), static_cast<std::size_t>(n)};
 }
 
@@ -242,7 +259,8 @@ result<connection> connection::open(const std::string& path, open_mode mode) {
   if (path.empty() || path.find('\0') != std::string::npos) {
     return fail(errc::invalid_argument, "a database needs a path");
   }
-  if (auto ok = refuse_network_file_system(path); !ok) return ok.error();
+  if (auto ok = refuse_network_file_system(path); !ok)
+    return ok.error();
   if (opened_before_fork(path)) {
     return fail(errc::misconfigured,
                 fmt::format("'{}' was open when this process was forked, and "
@@ -252,17 +270,19 @@ result<connection> connection::open(const std::string& path, open_mode mode) {
   }
   // A file that is there keeps its journal mode: it may be the application's.
   std::error_code ec;
-  const bool fresh = mode == open_mode::create &&
-                     (!std::filesystem::exists(path, ec) ||
-                      std::filesystem::file_size(path, ec) == 0);
+  const bool fresh =
+      mode == open_mode::create && (!std::filesystem::exists(path, ec) ||
+                                    std::filesystem::file_size(path, ec) == 0);
   int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX |
               SQLITE_OPEN_PRIVATECACHE | SQLITE_OPEN_EXRESCODE;
-  if (mode == open_mode::create) flags |= SQLITE_OPEN_CREATE;
+  if (mode == open_mode::create)
+    flags |= SQLITE_OPEN_CREATE;
   sqlite3* raw = nullptr;
   const auto doing = fmt::format("opening '{}'", path);
   const int rc = sqlite3_open_v2(path.c_str(), &raw, flags, nullptr);
   connection db{handle{raw, closer{true}}};
-  if (rc != SQLITE_OK) return translate(raw, rc, doing);
+  if (rc != SQLITE_OK)
+    return translate(raw, rc, doing);
   db.file_ = open_file::note(path);
   db.patience_ = std::make_unique<patience>();
   if (sqlite3_db_readonly(raw, "main") == 1) {
@@ -277,7 +297,8 @@ result<connection> connection::open(const std::string& path, open_mode mode) {
     for (const char* sql :
          {"PRAGMA synchronous=EXTRA", "PRAGMA journal_mode=WAL",
           "PRAGMA synchronous=FULL"}) {
-      if (auto ok = db.exec(sql, doing); !ok) return ok.error();
+      if (auto ok = db.exec(sql, doing); !ok)
+        return ok.error();
     }
   }
   // Reads the header, so that a file that is no database is named here.
@@ -291,8 +312,10 @@ connection::connection(handle db) noexcept : db_{std::move(db)} {}
 connection::connection(connection&& other) noexcept = default;
 
 connection& connection::operator=(connection&& other) noexcept {
-  if (this == &other) return *this;
-  if (file_ && file_->inherited()) leak();
+  if (this == &other)
+    return *this;
+  if (file_ && file_->inherited())
+    leak();
   cache_ = std::move(other.cache_);
   db_ = std::move(other.db_);
   patience_ = std::move(other.patience_);
@@ -301,7 +324,8 @@ connection& connection::operator=(connection&& other) noexcept {
 }
 
 connection::~connection() {
-  if (file_ && file_->inherited()) leak();
+  if (file_ && file_->inherited())
+    leak();
 }
 
 connection connection::borrow(sqlite3* db) noexcept {
@@ -314,7 +338,8 @@ result<statement*> connection::cached(std::string_view sql,
     return &it->second;
   }
   auto fresh = prepare(sql, doing);
-  if (!fresh) return fresh.error();
+  if (!fresh)
+    return fresh.error();
   return &cache_.emplace(std::string{sql}, std::move(*fresh)).first->second;
 }
 
@@ -327,32 +352,36 @@ result<statement> connection::prepare(std::string_view sql,
   const int rc =
       sqlite3_prepare_v3(db_.get(), sql.data(), static_cast<int>(sql.size()),
                          SQLITE_PREPARE_PERSISTENT, &raw, nullptr);
-  if (rc != SQLITE_OK) return translate(db_.get(), rc, doing);
+  if (rc != SQLITE_OK)
+    return translate(db_.get(), rc, doing);
   return statement{raw};
 }
 
 result<void> connection::exec(const std::string& sql, std::string_view doing) {
   const int rc =
       sqlite3_exec(db_.get(), sql.c_str(), nullptr, nullptr, nullptr);
-  if (rc != SQLITE_OK) return translate(db_.get(), rc, doing);
+  if (rc != SQLITE_OK)
+    return translate(db_.get(), rc, doing);
   return {};
 }
 
-result<void> connection::exec_each(std::string_view sql,
-                                   std::string_view doing,
+result<void> connection::exec_each(std::string_view sql, std::string_view doing,
                                    const std::function<void()>& after) {
   while (!sql.empty()) {
     sqlite3_stmt* raw = nullptr;
     const char* rest = nullptr;
-    const int rc = sqlite3_prepare_v3(db_.get(), sql.data(),
-                                      static_cast<int>(sql.size()), 0, &raw,
-                                      &rest);
-    if (rc != SQLITE_OK) return translate(db_.get(), rc, doing);
+    const int rc = sqlite3_prepare_v3(
+        db_.get(), sql.data(), static_cast<int>(sql.size()), 0, &raw, &rest);
+    if (rc != SQLITE_OK)
+      return translate(db_.get(), rc, doing);
     sql.remove_prefix(static_cast<std::size_t>(rest - sql.data()));
-    if (raw == nullptr) continue;  // a comment or blanks
+    if (raw == nullptr)
+      continue;  // a comment or blanks
     statement s{raw};
-    if (auto ok = s.run(doing); !ok) return ok.error();
-    if (after) after();
+    if (auto ok = s.run(doing); !ok)
+      return ok.error();
+    if (after)
+      after();
   }
   return {};
 }
@@ -385,9 +414,11 @@ int connection::wait_for_others(void* patience_of_ours, int count) noexcept {
   constexpr std::int64_t longest_us = 3000;
   auto& p = *static_cast<patience*>(patience_of_ours);
   const auto now = std::chrono::steady_clock::now();
-  if (count == 0) p.since = now;
+  if (count == 0)
+    p.since = now;
   const auto left = p.limit - (now - p.since);
-  if (left <= duration{0}) return 0;
+  if (left <= duration{0})
+    return 0;
   const auto cap = std::min(shortest_us << std::min(count, 5), longest_us);
   std::uint32_t random = 0;
   sqlite3_randomness(sizeof random, &random);
@@ -422,30 +453,33 @@ void connection::leak() noexcept {
 result<transaction> transaction::begin_immediate(connection& db,
                                                  std::string_view doing) {
   auto begin = db.cached("BEGIN IMMEDIATE", doing);
-  if (!begin) return begin.error();
-  if (auto ok = (*begin)->run(doing); !ok) return ok.error();
+  if (!begin)
+    return begin.error();
+  if (auto ok = (*begin)->run(doing); !ok)
+    return ok.error();
   return transaction{db};
 }
 
 result<void> transaction::commit(std::string_view doing) {
   auto end = db_->cached("COMMIT", doing);
-  if (!end) return end.error();
+  if (!end)
+    return end.error();
   auto ok = (*end)->run(doing);
   if (ok) {
     db_ = nullptr;
     return {};
   }
   // A commit that failed on its way to the disk may be there after all.
-  const bool io =
-      (sqlite3_errcode(db_->raw()) & 0xff) == SQLITE_IOERR;
+  const bool io = (sqlite3_errcode(db_->raw()) & 0xff) == SQLITE_IOERR;
   rollback();
-  if (!io) return ok.error();
-  return fail(errc::in_doubt, ok.error().text())
-      .backend(ok.error().backend());
+  if (!io)
+    return ok.error();
+  return fail(errc::in_doubt, ok.error().text()).backend(ok.error().backend());
 }
 
 void transaction::rollback() noexcept {
-  if (db_ == nullptr) return;
+  if (db_ == nullptr)
+    return;
   if (db_->in_transaction()) {
     if (auto end = db_->cached("ROLLBACK", "rolling back"); end) {
       (*end)->run("rolling back").ignore();

@@ -26,21 +26,21 @@ namespace lastdoor::sqlite_driver {
 // "acquiring the lease". Busy, locked, full and out of memory are
 // `unavailable`; rights and wrong files `misconfigured`; corruption
 // `damaged`; a missing table or column `schema_mismatch`.
-[[nodiscard]] error translate(sqlite3 *db, int rc, std::string_view doing);
+[[nodiscard]] error translate(sqlite3* db, int rc, std::string_view doing);
 
 // One prepared statement. Binding is checked by `step`, so calls can be
 // chained: s.bind(1, name).bind(2, 7).
 class statement {
-public:
+ public:
   statement() = default;
-  explicit statement(sqlite3_stmt *s) noexcept : stmt_{s} {}
+  explicit statement(sqlite3_stmt* s) noexcept : stmt_{s} {}
 
-  statement &bind(int at, std::int64_t v) noexcept;
-  statement &bind(int at, std::string_view text) noexcept;
-  statement &bind(int at, const value &v) noexcept;
+  statement& bind(int at, std::int64_t v) noexcept;
+  statement& bind(int at, std::string_view text) noexcept;
+  statement& bind(int at, const value& v) noexcept;
   // Without a copy: what is bound must stay where it is until `reset`.
-  statement &bind_static(int at, std::string_view text) noexcept;
-  statement &bind_static_value(int at, const value &v) noexcept;
+  statement& bind_static(int at, std::string_view text) noexcept;
+  statement& bind_static_value(int at, const value& v) noexcept;
 
   // What went wrong in binding since the last reset; SQLITE_OK if nothing.
   [[nodiscard]] int bind_error() const noexcept { return bind_rc_; }
@@ -63,14 +63,14 @@ public:
 
   // Ends the cursor and forgets the bindings. Never fails.
   void reset() noexcept;
-  [[nodiscard]] sqlite3_stmt *raw() const noexcept { return stmt_.get(); }
+  [[nodiscard]] sqlite3_stmt* raw() const noexcept { return stmt_.get(); }
   [[nodiscard]] explicit operator bool() const noexcept {
     return stmt_ != nullptr;
   }
 
-private:
+ private:
   struct finalizer {
-    void operator()(sqlite3_stmt *s) const noexcept { sqlite3_finalize(s); }
+    void operator()(sqlite3_stmt* s) const noexcept { sqlite3_finalize(s); }
   };
   std::unique_ptr<sqlite3_stmt, finalizer> stmt_;
   int bind_rc_{SQLITE_OK};
@@ -79,14 +79,14 @@ private:
 // Resets the statement when the scope ends, so that no cursor stays open and
 // holds a read transaction.
 class scoped_reset {
-public:
-  explicit scoped_reset(statement &s) noexcept : s_{s} {}
+ public:
+  explicit scoped_reset(statement& s) noexcept : s_{s} {}
   ~scoped_reset() { s_.reset(); }
-  scoped_reset(const scoped_reset &) = delete;
-  scoped_reset &operator=(const scoped_reset &) = delete;
+  scoped_reset(const scoped_reset&) = delete;
+  scoped_reset& operator=(const scoped_reset&) = delete;
 
-private:
-  statement &s_;
+ private:
+  statement& s_;
 };
 
 enum class open_mode : std::uint8_t { existing, create };
@@ -94,38 +94,38 @@ enum class open_mode : std::uint8_t { existing, create };
 class open_file;
 
 class connection {
-public:
+ public:
   // Opens, refuses network file systems, turns extended result codes on,
   // sets WAL for a file that lastdoor creates and leaves others as they are.
   // `misconfigured` in a process that was forked while the file was open
   // here: see open_files.hpp.
-  [[nodiscard]] static result<connection> open(const std::string &path,
+  [[nodiscard]] static result<connection> open(const std::string& path,
                                                open_mode mode);
   // A view of a handle that somebody else owns and closes.
-  [[nodiscard]] static connection borrow(sqlite3 *db) noexcept;
+  [[nodiscard]] static connection borrow(sqlite3* db) noexcept;
 
-  connection(connection &&other) noexcept;
-  connection &operator=(connection &&other) noexcept;
+  connection(connection&& other) noexcept;
+  connection& operator=(connection&& other) noexcept;
   // Closes what `open` opened, except in a forked child: there it leaks.
   ~connection();
 
-  [[nodiscard]] sqlite3 *raw() const noexcept { return db_.get(); }
+  [[nodiscard]] sqlite3* raw() const noexcept { return db_.get(); }
 
   // A statement that is kept and found again by its text.
-  [[nodiscard]] result<statement *> cached(std::string_view sql,
-                                           std::string_view doing);
+  [[nodiscard]] result<statement*> cached(std::string_view sql,
+                                          std::string_view doing);
   // A statement of its own.
   [[nodiscard]] result<statement> prepare(std::string_view sql,
                                           std::string_view doing);
   // One or more statements without parameters, rows dropped.
-  [[nodiscard]] result<void> exec(const std::string &sql,
+  [[nodiscard]] result<void> exec(const std::string& sql,
                                   std::string_view doing);
 
   // The same, and `after` runs after each statement. For a test that dies
   // there; a text of one statement costs nothing more than exec.
   [[nodiscard]] result<void> exec_each(std::string_view sql,
                                        std::string_view doing,
-                                       const std::function<void()> &after);
+                                       const std::function<void()>& after);
 
   // How long SQLite waits for another writer. Looks again after short random
   // pauses, so that nobody starves and no turn is lost to a long nap.
@@ -140,10 +140,10 @@ public:
   // connection that came through fork().
   void leak() noexcept;
 
-private:
+ private:
   struct closer {
     bool owned;
-    void operator()(sqlite3 *db) const noexcept {
+    void operator()(sqlite3* db) const noexcept {
       if (owned)
         sqlite3_close_v2(db);
     }
@@ -160,41 +160,41 @@ private:
   };
   using handle = std::unique_ptr<sqlite3, closer>;
   explicit connection(handle db) noexcept;
-  static int wait_for_others(void *patience_of_ours, int count) noexcept;
+  static int wait_for_others(void* patience_of_ours, int count) noexcept;
 
   // In this order: statements go first, then the handle, then what it uses
   // and the note that the file is open.
   std::unique_ptr<open_file> file_;
-  std::unique_ptr<patience> patience_; // null: the handle is borrowed
+  std::unique_ptr<patience> patience_;  // null: the handle is borrowed
   handle db_;
   std::unordered_map<std::string, statement, text_hash, std::equal_to<>> cache_;
 };
 
-// BEGIN IMMEDIATE … COMMIT. Rolls back in the destructor unless committed.
+// BEGIN IMMEDIATE ... COMMIT. Rolls back in the destructor unless committed.
 class transaction {
-public:
-  [[nodiscard]] static result<transaction>
-  begin_immediate(connection &db, std::string_view doing);
-  transaction(transaction &&other) noexcept
+ public:
+  [[nodiscard]] static result<transaction> begin_immediate(
+      connection& db, std::string_view doing);
+  transaction(transaction&& other) noexcept
       : db_{std::exchange(other.db_, nullptr)} {}
-  transaction &operator=(transaction &&) = delete;
+  transaction& operator=(transaction&&) = delete;
   ~transaction() { rollback(); }
 
-  // On failure nothing is committed (`unavailable` …), or, when the disk
+  // On failure nothing is committed (`unavailable` ...), or, when the disk
   // failed under the commit, it is not known: `in_doubt`.
   [[nodiscard]] result<void> commit(std::string_view doing);
   void rollback() noexcept;
 
-private:
-  explicit transaction(connection &db) noexcept : db_{&db} {}
-  connection *db_;
+ private:
+  explicit transaction(connection& db) noexcept : db_{&db} {}
+  connection* db_;
 };
 
 // SQL text of a quoted name: "a""b".
 [[nodiscard]] std::string quoted(std::string_view name);
 
 // True for file systems on which SQLite's locks cannot be trusted between
-// hosts (NFS, SMB, CIFS, 9p, FUSE, Ceph, …). `magic` is statfs' f_type.
+// hosts (NFS, SMB, CIFS, 9p, FUSE, Ceph, ...). `magic` is statfs' f_type.
 [[nodiscard]] bool is_network_file_system(std::int64_t magic) noexcept;
 
-} // namespace lastdoor::sqlite_driver
+}  // namespace lastdoor::sqlite_driver

@@ -281,7 +281,7 @@ void upsert_conditions(writer& w, std::string_view offered) {
   fence_condition(w, [&] { w.text(offered); });
 }
 
-// ON CONFLICT (key) DO UPDATE … WHERE. What was offered for insertion is
+// ON CONFLICT (key) DO UPDATE ... WHERE. What was offered for insertion is
 // called `excluded`; the sign of a subtraction is in it already.
 void conflict_clause(writer& w) {
   w.text(" ON CONFLICT (");

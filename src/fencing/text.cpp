@@ -10,12 +10,12 @@ namespace lastdoor {
 namespace {
 
 struct lead {
-  std::size_t more;        // continuation bytes
-  unsigned char low, high; // range of the first of them
+  std::size_t more;         // continuation bytes
+  unsigned char low, high;  // range of the first of them
 };
 
 // The table of well-formed byte sequences of the Unicode standard (3-7).
-bool classify(unsigned char b, lead &out) noexcept {
+bool classify(unsigned char b, lead& out) noexcept {
   if (b < 0x80) {
     out = {0, 0, 0};
   } else if (b >= 0xC2 && b <= 0xDF) {
@@ -55,7 +55,7 @@ std::size_t character_at(std::string_view s, std::size_t at) noexcept {
   return l.more + 1;
 }
 
-} // namespace
+}  // namespace
 
 bool valid_utf8(std::string_view bytes) noexcept {
   for (std::size_t at = 0; at < bytes.size();) {
@@ -87,4 +87,4 @@ std::string printable(std::string_view bytes) {
   return out;
 }
 
-} // namespace lastdoor
+}  // namespace lastdoor

@@ -14,4 +14,4 @@ namespace lastdoor {
 // \xNN, so that a name can neither forge a log line nor upset a terminal.
 [[nodiscard]] std::string printable(std::string_view bytes);
 
-} // namespace lastdoor
+}  // namespace lastdoor

@@ -13,7 +13,7 @@ bool lower_hex(char c) noexcept {
   return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
 }
 
-} // namespace
+}  // namespace
 
 result<fencing_token> fencing_token::from(std::int64_t raw) {
   if (raw < min || raw > max) {
@@ -25,7 +25,7 @@ result<fencing_token> fencing_token::from(std::int64_t raw) {
 
 result<fencing_token> fencing_token::parse(std::string_view digits) {
   std::int64_t raw = 0;
-  const char *end = digits.data() + digits.size();
+  const char* end = digits.data() + digits.size();
   const auto [stop, ec] = std::from_chars(digits.data(), end, raw);
   if (digits.empty() || digits.front() < '1' || digits.front() > '9' ||
       ec != std::errc{} || stop != end) {
@@ -88,4 +88,4 @@ result<source_name> source_name::parse(std::string_view name) {
   return source_name{std::string{name}};
 }
 
-} // namespace lastdoor
+}  // namespace lastdoor

@@ -9,7 +9,8 @@ namespace {
 
 void tell(const lock_service& locks, event_kind kind, const grant& g,
           const error* why) noexcept {
-  if (!locks.observe()) return;
+  if (!locks.observe())
+    return;
   locks.observe()->on_event({.kind = kind,
                              .resource = g.resource().str(),
                              .token = g.token().value(),
@@ -24,10 +25,12 @@ void tell(const lock_service& locks, event_kind kind, const grant& g,
 result<void> raise_above(lock_service& locks, const grant& g,
                          const error& why) {
   auto floor = mark::from_store(why.seen());
-  if (!floor) return floor.error();
+  if (!floor)
+    return floor.error();
   tell(locks, event_kind::regressed, g, &why);
   auto raised = locks.raise_floor(*floor);
-  if (raised) tell(locks, event_kind::floor_raised, g, nullptr);
+  if (raised)
+    tell(locks, event_kind::floor_raised, g, nullptr);
   return raised;
 }
 
@@ -51,12 +54,15 @@ result<lease> acquire_behind_barrier(lock_service& locks, store& s,
   acquire_options left = a;
   for (int raised = 0;; ++raised) {
     auto l = locks.acquire(resource, left);
-    if (!l || g.barrier == barrier::at_first_write) return l;
+    if (!l || g.barrier == barrier::at_first_write)
+      return l;
     auto claimed = s.claim(l->grant());
-    if (claimed) return l;
+    if (claimed)
+      return l;
     const error& why = claimed.error();
     if (why.code() != errc::stale_token) {
-      if (why.ends_lease()) tell(locks, event_kind::refused, l->grant(), &why);
+      if (why.ends_lease())
+        tell(locks, event_kind::refused, l->grant(), &why);
       return why;  // the lease releases itself
     }
     // Taken over while the barrier was on its way? Then it was not ours.
@@ -70,7 +76,8 @@ result<lease> acquire_behind_barrier(lock_service& locks, store& s,
     if (auto ok = raise_above(locks, l->grant(), why); !ok) {
       return ok.error();
     }
-    if (auto ok = l->release(); !ok) return ok.error();
+    if (auto ok = l->release(); !ok)
+      return ok.error();
     const duration spent = locks.time()->now() - start;
     left.wait_at_most = std::max(duration{0}, a.wait_at_most - spent);
   }
@@ -80,13 +87,16 @@ result<void> before_call(const lease& l) { return l.check(); }
 
 void after_call(lease& l, lock_service& locks, const error& e,
                 bool first_call) noexcept {
-  if (!e.ends_lease() || e.code() == errc::lease_lost) return;
+  if (!e.ends_lease() || e.code() == errc::lease_lost)
+    return;
   const grant g = l.grant();
   tell(locks, event_kind::refused, g, &e);
-  if (e.code() != errc::stale_token) return;
+  if (e.code() != errc::stale_token)
+    return;
   // Without a barrier at grant, the first write is the one that meets the
   // mark of a source that forgot. The next grant must be above it.
-  if (first_call && l.check()) raise_above(locks, g, e).ignore();
+  if (first_call && l.check())
+    raise_above(locks, g, e).ignore();
   l.overtaken();
 }
 

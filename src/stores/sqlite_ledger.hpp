@@ -68,7 +68,7 @@ class ledger {
 // An error with the grant's resource and token.
 [[nodiscard]] error about(error e, const grant& g);
 
-// A guard's refusal carries its code in its text: "lastdoor: <code>: …". The
+// A guard's refusal carries its code in its text: "lastdoor: <code>: ...". The
 // error it means; nothing when `db` did not fail in a trigger of lastdoor's.
 [[nodiscard]] std::optional<error> guard_refusal(sqlite3* db);
 

@@ -39,16 +39,16 @@ class event_log : public observer {
 };
 
 void must(const std::string& path, const std::string& sql) {
-  auto db = sqlite_driver::connection::open(path,
-                                            sqlite_driver::open_mode::create);
+  auto db =
+      sqlite_driver::connection::open(path, sqlite_driver::open_mode::create);
   ASSERT_THAT(db, IsOk());
   ASSERT_THAT(db->exec(sql, "preparing the test"), IsOk());
 }
 
 std::int64_t number(const std::string& path, const std::string& sql) {
-  auto db = sqlite_driver::connection::open(path,
-                                            sqlite_driver::open_mode::existing)
-                .value();
+  auto db =
+      sqlite_driver::connection::open(path, sqlite_driver::open_mode::existing)
+          .value();
   auto s = db.prepare(sql, "reading for the test").value();
   return s.step("reading for the test").value() ? s.integer(0) : -1;
 }
@@ -141,10 +141,9 @@ TEST_F(GatewaySqlite, X03_AHolderPastItsTimeSendsNothing) {
 }
 
 TEST_F(GatewaySqlite, G8_ASourceBehindTheMarkIsRaisedAndAskedAgain) {
-  const grant old{resource_name::parse("stock").value(),
-                  owner_id::generate().value(),
-                  fencing_token::from(900).value(), locks_->source(),
-                  time_point::max()};
+  const grant old{
+      resource_name::parse("stock").value(), owner_id::generate().value(),
+      fencing_token::from(900).value(), locks_->source(), time_point::max()};
   ASSERT_THAT(store_->claim(old), IsOk());
 
   gateway door{*locks_, *store_};
@@ -156,10 +155,9 @@ TEST_F(GatewaySqlite, G8_ASourceBehindTheMarkIsRaisedAndAskedAgain) {
 }
 
 TEST_F(GatewaySqlite, G8_EvenWithoutBarrierTheNextGrantIsAboveTheMark) {
-  const grant old{resource_name::parse("stock").value(),
-                  owner_id::generate().value(),
-                  fencing_token::from(900).value(), locks_->source(),
-                  time_point::max()};
+  const grant old{
+      resource_name::parse("stock").value(), owner_id::generate().value(),
+      fencing_token::from(900).value(), locks_->source(), time_point::max()};
   ASSERT_THAT(store_->claim(old), IsOk());
 
   gateway door{*locks_, *store_, {.barrier = barrier::at_first_write}};
@@ -205,14 +203,13 @@ class stuck_source : public lock_backend {
 };
 
 TEST_F(GatewaySqlite, G8_ASourceThatStaysBehindIsRefusedAndNothingIsHeld) {
-  const grant old{resource_name::parse("stock").value(),
-                  owner_id::generate().value(),
-                  fencing_token::from(900).value(), locks_->source(),
-                  time_point::max()};
+  const grant old{
+      resource_name::parse("stock").value(), owner_id::generate().value(),
+      fencing_token::from(900).value(), locks_->source(), time_point::max()};
   ASSERT_THAT(store_->claim(old), IsOk());
 
-  lock_service stuck{std::make_unique<stuck_source>(
-      open_sqlite_backend(locks_file_).value())};
+  lock_service stuck{
+      std::make_unique<stuck_source>(open_sqlite_backend(locks_file_).value())};
   gateway door{stuck, *store_};
   auto session = door.acquire("stock");
   ASSERT_THAT(session, FailsWith(errc::token_regressed));
@@ -245,10 +242,9 @@ TEST_F(GatewaySqlite, AStaleAnswerEndsTheLease) {
   auto session = door.acquire("stock");
   ASSERT_THAT(session, IsOk());
   const auto lost = session->lost();
-  const grant newer{
-      session->grant().resource(), owner_id::generate().value(),
-      fencing_token::from(session->token().value() + 1).value(),
-      session->grant().source(), time_point::max()};
+  const grant newer{session->grant().resource(), owner_id::generate().value(),
+                    fencing_token::from(session->token().value() + 1).value(),
+                    session->grant().source(), time_point::max()};
   ASSERT_THAT(store_->claim(newer), IsOk());
 
   EXPECT_THAT(session->write(take("a", 1)), FailsWith(errc::stale_token));
@@ -275,14 +271,14 @@ class stock_repository {
     }
     const int n = sqlite3_step(s) == SQLITE_ROW ? sqlite3_column_int(s, 0) : -1;
     sqlite3_finalize(s);
-    if (n < 0) throw std::runtime_error{"oversold"};
+    if (n < 0)
+      throw std::runtime_error{"oversold"};
     return n;
   }
 
  private:
   static void run(sqlite3* db, const std::string& sql) {
-    if (sqlite3_exec(db, sql.c_str(), nullptr, nullptr, nullptr) !=
-        SQLITE_OK) {
+    if (sqlite3_exec(db, sql.c_str(), nullptr, nullptr, nullptr) != SQLITE_OK) {
       throw std::runtime_error{sqlite3_errmsg(db)};
     }
   }
@@ -328,10 +324,9 @@ TEST_F(GatewaySqlite, X01_AStaleRepositoryCallThrowsAndChangesNothing) {
   ASSERT_THAT(session, IsOk());
   stock_repository plain;
   fenced_repository stock{*session, plain};
-  const grant newer{
-      session->grant().resource(), owner_id::generate().value(),
-      fencing_token::from(session->token().value() + 1).value(),
-      session->grant().source(), time_point::max()};
+  const grant newer{session->grant().resource(), owner_id::generate().value(),
+                    fencing_token::from(session->token().value() + 1).value(),
+                    session->grant().source(), time_point::max()};
   ASSERT_THAT(store_->claim(newer), IsOk());
 
   try {

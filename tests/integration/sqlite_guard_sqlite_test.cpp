@@ -71,8 +71,9 @@ class SqliteGuard : public ::testing::TestWithParam<setting> {
     return said;
   }
   std::string all() {
-    return db_.one("SELECT coalesce(group_concat(id || ':' || v || ':' || "
-                   "fence_token, ' '), '') FROM (SELECT * FROM t ORDER BY id)");
+    return db_.one(
+        "SELECT coalesce(group_concat(id || ':' || v || ':' || "
+        "fence_token, ' '), '') FROM (SELECT * FROM t ORDER BY id)");
   }
   static bool says(const std::string& said, std::string_view code) {
     return said.starts_with("lastdoor: " + std::string{code} + ": ");
@@ -105,8 +106,9 @@ TEST_P(SqliteGuard, StampsTheTokenOnWhatIsWritten) {
   EXPECT_EQ(all(), "1:y:6 2:x:5");
   ASSERT_EQ(with(6, "UPDATE t SET v = 'z'"), "");
   EXPECT_EQ(all(), "1:z:6 2:z:6");
-  ASSERT_EQ(with(7, "INSERT INTO t(id, v) VALUES (1, 'n') "
-                    "ON CONFLICT DO UPDATE SET v = excluded.v"),
+  ASSERT_EQ(with(7,
+                 "INSERT INTO t(id, v) VALUES (1, 'n') "
+                 "ON CONFLICT DO UPDATE SET v = excluded.v"),
             "");
   ASSERT_EQ(with(8, "REPLACE INTO t(id, v) VALUES (2, 'r')"), "");
   EXPECT_EQ(all(), "1:n:7 2:r:8");
@@ -126,9 +128,9 @@ TEST_P(SqliteGuard, AnOlderTokenIsStaleAtTheClaim) {
 // The ledger of the other resource lets the token pass; the row does not.
 TEST_P(SqliteGuard, S03_ReplaceDoesNotGetAroundTheGuard) {
   ASSERT_EQ(with(9, "INSERT INTO t(id, u, v) VALUES (1, 'one', 'x')"), "");
-  ASSERT_EQ(with(4, "INSERT INTO t(id, u, v) VALUES (2, 'two', 'x')", 'b',
-                 "low"),
-            "");
+  ASSERT_EQ(
+      with(4, "INSERT INTO t(id, u, v) VALUES (2, 'two', 'x')", 'b', "low"),
+      "");
   const std::string before = all();
   for (const char* sql :
        {"REPLACE INTO t(id, v) VALUES (1, 'y')",
@@ -199,9 +201,9 @@ TEST_P(SqliteGuard, TheStorePassesItsOwnGuard) {
             "ok");
   EXPECT_EQ(outcome_of(s.transaction(g,
                                      [](sqlite3* db) {
-                                       sqlite3_exec(
-                                           db, "UPDATE t SET v = v || '!'",
-                                           nullptr, nullptr, nullptr);
+                                       sqlite3_exec(db,
+                                                    "UPDATE t SET v = v || '!'",
+                                                    nullptr, nullptr, nullptr);
                                      })),
             "ok");
   EXPECT_EQ(db_.one("SELECT v || fence_token FROM t WHERE id = 2"), "y!5");
@@ -253,15 +255,15 @@ TEST_P(SqliteGuard, AuditNeverLowersAFence) {
     EXPECT_EQ(db_.run(sql), "") << sql;
     EXPECT_EQ(db_.one("SELECT fence_token FROM t WHERE id = 1"), "9") << sql;
   }
-  EXPECT_EQ(with(5, "REPLACE INTO t(id, u, v) VALUES (2, 'one', 'x')", 'b',
-                 "low"),
-            "");
+  EXPECT_EQ(
+      with(5, "REPLACE INTO t(id, u, v) VALUES (2, 'one', 'x')", 'b', "low"),
+      "");
   EXPECT_EQ(db_.rows("SELECT id, fence_token FROM t"),
             (std::vector<std::string>{"2|9"}));
   // What came before leaves no trace on what comes after.
-  EXPECT_EQ(with(5, "INSERT INTO t(id, u, v) VALUES (3, 'three', 'x')", 'b',
-                 "low"),
-            "");
+  EXPECT_EQ(
+      with(5, "INSERT INTO t(id, u, v) VALUES (3, 'three', 'x')", 'b', "low"),
+      "");
   EXPECT_EQ(db_.one("SELECT fence_token FROM t WHERE id = 3"), "5");
   EXPECT_EQ(db_.run("INSERT INTO t(id, u, v) VALUES (4, 'four', 'x')"), "");
   EXPECT_EQ(db_.one("SELECT fence_token FROM t WHERE id = 4"), "0");
@@ -271,8 +273,7 @@ TEST_P(SqliteGuard, TheStoreLeavesNoTraceInTheAudit) {
   auto s = file_.open();
   const auto g = granted({.token = 5});
   guard(guard_mode::none);
-  ASSERT_EQ(outcome_of(s.write(g, insert("t").key("id", 1).set("v", 0))),
-            "ok");
+  ASSERT_EQ(outcome_of(s.write(g, insert("t").key("id", 1).set("v", 0))), "ok");
   const auto add = update("t").key("id", 1).add("v", 1);
   ASSERT_EQ(outcome_of(s.write(g, add)), "ok");  // now its shape is known
   guard(guard_mode::audit);
@@ -294,11 +295,11 @@ std::vector<setting> settings() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Tables, SqliteGuard, ::testing::ValuesIn(settings()), [](const auto& p) {
-      return std::string{p.param.table.name} +
-             (p.param.recursive ? "_recursive" : "");
-    });
+INSTANTIATE_TEST_SUITE_P(Tables, SqliteGuard, ::testing::ValuesIn(settings()),
+                         [](const auto& p) {
+                           return std::string{p.param.table.name} +
+                                  (p.param.recursive ? "_recursive" : "");
+                         });
 
 // The stock shell: what it prints, errors included.
 std::string shell(const std::string& path, const std::string& sql) {
@@ -321,9 +322,10 @@ TEST(SqliteGuardInTheShell, S06_NeedsNoFunctionOfAnApplication) {
     GTEST_SKIP() << "there is no sqlite3 shell here";
   }
   const sqlite_file file;
-  file.table("CREATE TABLE t (id INTEGER PRIMARY KEY, v TEXT);"
-             "CREATE TABLE free (v)",
-             {.table = "t", .guard = guard_mode::strict});
+  file.table(
+      "CREATE TABLE t (id INTEGER PRIMARY KEY, v TEXT);"
+      "CREATE TABLE free (v)",
+      {.table = "t", .guard = guard_mode::strict});
   const std::string untrusted = "PRAGMA trusted_schema=0; ";
   const auto guarded = [&](std::int64_t token, const std::string& sql) {
     return shell(file.path, untrusted + "BEGIN IMMEDIATE; " + present(token) +

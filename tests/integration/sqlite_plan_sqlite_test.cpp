@@ -57,8 +57,7 @@ TEST_F(SqlitePlan, RefusesWhatIsNoTableOfTheUser) {
   EXPECT_EQ(plan({.table = "t", .column = ""}), "invalid_argument");
   EXPECT_EQ(plan({.table = "t", .column = "id"}), "invalid_argument");
   EXPECT_EQ(plan({.table = "new", .guard = strict}), "invalid_argument");
-  EXPECT_EQ(plan({.table = "expressions", .guard = strict}),
-            "schema_mismatch");
+  EXPECT_EQ(plan({.table = "expressions", .guard = strict}), "schema_mismatch");
   EXPECT_EQ(plan({.table = "expressions"}), "ok");
   EXPECT_EQ(plan({.table = "T", .schema = "MAIN"}), "ok");
 }
@@ -98,8 +97,9 @@ TEST_F(SqlitePlan, NeedsTheLedger) {
 }
 
 TEST_F(SqlitePlan, WhatIsPlannedIsWhatIsApplied) {
-  db_.must("CREATE TABLE t (id INTEGER PRIMARY KEY, v); "
-           "INSERT INTO t VALUES (1, 1)");
+  db_.must(
+      "CREATE TABLE t (id INTEGER PRIMARY KEY, v); "
+      "INSERT INTO t VALUES (1, 1)");
   const auto planned =
       sqlite::plan_fence(file_.path, {.table = "t", .guard = strict}).value();
   EXPECT_EQ(planned.statements.size(), 6U);
@@ -119,8 +119,9 @@ TEST_F(SqlitePlan, WhatIsPlannedIsWhatIsApplied) {
 TEST_F(SqlitePlan, ModesChangeForthAndBackAndRepeat) {
   db_.must("CREATE TABLE t (id INTEGER PRIMARY KEY, v)");
   const auto guards = [&] {
-    return db_.one("SELECT count(*) FROM sqlite_schema WHERE type = 'trigger' "
-                   "AND name GLOB 'lastdoor_guard_t_*'");
+    return db_.one(
+        "SELECT count(*) FROM sqlite_schema WHERE type = 'trigger' "
+        "AND name GLOB 'lastdoor_guard_t_*'");
   };
   for (const auto mode : {guard_mode::none, strict, guard_mode::audit, strict,
                           guard_mode::none, guard_mode::audit}) {
@@ -163,13 +164,13 @@ TEST_F(SqlitePlan, C08_OddNamesAreGuardedAsTheyAre) {
   for (const auto& [name, quoted] : names) {
     const std::string q = quoted;
     const std::string r = "r" + std::to_string(++n);
-    db_.must("CREATE TABLE " + q + " (\"k'\"\"\" TEXT, v, \"fence\" INTEGER, "
+    db_.must("CREATE TABLE " + q +
+             " (\"k'\"\"\" TEXT, v, \"fence\" INTEGER, "
              "PRIMARY KEY (\"k'\"\"\"))");
     ASSERT_EQ(add({.table = name, .column = "the \"fence", .guard = strict}),
               "ok")
         << name;
-    EXPECT_EQ(with(5, "INSERT INTO " + q + "(\"k'\"\"\") VALUES ('a')", r),
-              "");
+    EXPECT_EQ(with(5, "INSERT INTO " + q + "(\"k'\"\"\") VALUES ('a')", r), "");
     EXPECT_NE(db_.run("DELETE FROM " + q), "");
     EXPECT_NE(with(4, "DELETE FROM " + q, r), "");
     EXPECT_EQ(with(6, "UPDATE " + q + " SET v = 1", r), "");
@@ -191,8 +192,9 @@ TEST_F(SqlitePlan, S03_PartialIndexesAreInTheWayOnlyWhereTheyHold) {
       "CREATE UNIQUE INDEX one_live ON t(name COLLATE NOCASE) -- where\n"
       "WHERE t.live = 1 /* only */ AND name <> 'where (' -- end");
   ASSERT_EQ(add({.table = "t", .guard = strict}), "ok");
-  ASSERT_EQ(with(9, "INSERT INTO t(id, name, live) VALUES (1, 'a', 0),"
-                    " (2, 'b', 1)",
+  ASSERT_EQ(with(9,
+                 "INSERT INTO t(id, name, live) VALUES (1, 'a', 0),"
+                 " (2, 'b', 1)",
                  "high"),
             "");
   EXPECT_EQ(with(5, "INSERT INTO t(name, live) VALUES ('a', 1)"), "");

@@ -493,7 +493,7 @@ TEST_F(SqliteStore, ValuesOfEveryKindArriveAsTheyAre) {
   make("CREATE TABLE t (id INTEGER PRIMARY KEY, v)", "t");
   auto s = file_.open();
   const value kinds[] = {
-      nullptr, 7, -2.5, "", "ö\n", blob{}, blob{std::byte{0}, std::byte{255}}};
+      nullptr, 7, -2.5, "", "\xc3\xb6\n", blob{}, blob{std::byte{0}, std::byte{255}}};
   for (const auto& v : kinds) {
     auto r = s.write(granted({}),
                      upsert("t").key("id", 1).set("v", v).returning({"v"}));

@@ -161,8 +161,7 @@ TEST_F(SqliteTransaction, AHandleThatWasKeptCommitsNothing) {
   sqlite3_stmt* prepared = nullptr;
   ASSERT_TRUE(store_.transaction(five_, [&](sqlite3* db) {
     kept = db;
-    sqlite3_prepare_v2(db, "UPDATE items SET qty = 0", -1, &prepared,
-                       nullptr);
+    sqlite3_prepare_v2(db, "UPDATE items SET qty = 0", -1, &prepared, nullptr);
   }));
   ASSERT_NE(prepared, nullptr);
   EXPECT_NE(sqlite3_step(prepared), SQLITE_DONE);
@@ -178,8 +177,8 @@ TEST_F(SqliteTransaction, CursorsLeftOpenDoNotHinderTheCommit) {
     auto r = store_.transaction(five_, [&](sqlite3* db) {
       sqlite3_prepare_v2(db, "SELECT * FROM items", -1, &reading, nullptr);
       EXPECT_EQ(sqlite3_step(reading), SQLITE_ROW);
-      sqlite3_prepare_v2(db, "UPDATE items SET qty = qty + 1 RETURNING id",
-                         -1, &returning, nullptr);
+      sqlite3_prepare_v2(db, "UPDATE items SET qty = qty + 1 RETURNING id", -1,
+                         &returning, nullptr);
       EXPECT_EQ(sqlite3_step(returning), SQLITE_ROW);
     });
     EXPECT_EQ(outcome_of(r), "ok");
@@ -210,8 +209,8 @@ TEST_F(SqliteTransaction, ValidityThatEndsOnTheWayCommitsNothing) {
   sqlite_store_options o;
   o.time = time;
   auto s = file_.open(o);
-  const auto g = granted({.token = 5,
-                          .valid_until = time_point{std::chrono::hours{2}}});
+  const auto g =
+      granted({.token = 5, .valid_until = time_point{std::chrono::hours{2}}});
   auto r = s.transaction(g, [&](sqlite3* db) {
     run(db, "UPDATE items SET qty = 0");
     time->set(std::chrono::hours{2});
@@ -256,22 +255,23 @@ TEST_F(SqliteTransaction, F08_ANumberedTransactionRunsOnce) {
   EXPECT_EQ(calls, 1);
   EXPECT_EQ(qty("a"), "9");
   // A result was not kept, and is not made up.
-  auto valued = store_.transaction(
-      five_, [](sqlite3*) { return 7; }, {.sequence = 1});
+  auto valued =
+      store_.transaction(five_, [](sqlite3*) { return 7; }, {.sequence = 1});
   EXPECT_EQ(outcome_of(valued), "precondition_failed");
-  EXPECT_EQ(outcome_of(store_.transaction(
-                five_, [](sqlite3*) {}, {.sequence = 0})),
-            "invalid_argument");
+  EXPECT_EQ(
+      outcome_of(store_.transaction(five_, [](sqlite3*) {}, {.sequence = 0})),
+      "invalid_argument");
 }
 
 TEST_F(SqliteTransaction, F07_AStaleRowInTheSecondTableTakesTheFirstBack) {
-  file_.table("CREATE TABLE other (id INTEGER PRIMARY KEY, v INTEGER);"
-              "INSERT INTO other VALUES (1, 0)",
-              {.table = "other", .guard = guard_mode::strict});
+  file_.table(
+      "CREATE TABLE other (id INTEGER PRIMARY KEY, v INTEGER);"
+      "INSERT INTO other VALUES (1, 0)",
+      {.table = "other", .guard = guard_mode::strict});
   const auto nine = granted({.token = 9, .resource = "nine"});
-  ASSERT_EQ(outcome_of(store_.write(
-                nine, update("other").key("id", 1).set("v", 9))),
-            "ok");
+  ASSERT_EQ(
+      outcome_of(store_.write(nine, update("other").key("id", 1).set("v", 9))),
+      "ok");
   auto r = store_.transaction(five_, [](sqlite3* db) -> result<void> {
     EXPECT_EQ(run(db, "UPDATE items SET qty = 0 WHERE id = 'a'"), "");
     const auto said = run(db, "UPDATE other SET v = 5 WHERE id = 1");
@@ -285,8 +285,8 @@ TEST_F(SqliteTransaction, F07_AStaleRowInTheSecondTableTakesTheFirstBack) {
 }
 
 TEST_F(SqliteTransaction, F08_ALostAnswerIsSettledByTheNumber) {
-  for (const auto lost : {fault_point::before_commit,
-                          fault_point::after_commit}) {
+  for (const auto lost :
+       {fault_point::before_commit, fault_point::after_commit}) {
     const bool applied = lost == fault_point::after_commit;
     auto s = faulty([&](fault_point p) { return p == lost; });
     const auto g = granted({.token = 5, .resource = applied ? "x" : "y"});
@@ -345,8 +345,7 @@ TEST_F(SqliteTransaction, ClaimInTheCallersOwnTransaction) {
   EXPECT_EQ(qty("a"), "1");
   EXPECT_EQ(mark(), "5");
   db.must("BEGIN IMMEDIATE");
-  EXPECT_EQ(outcome_of(sqlite_store::claim_in(db.raw(),
-                                              granted({.token = 4}))),
+  EXPECT_EQ(outcome_of(sqlite_store::claim_in(db.raw(), granted({.token = 4}))),
             "stale_token");
   db.must("ROLLBACK");
   EXPECT_EQ(outcome_of(sqlite_store::finish_in(db.raw(), five_)),

@@ -220,7 +220,8 @@ void check_clocks(const tree& files, findings& out) {
   static const std::regex call(
       R"(\b(system_clock|sleep_for|sleep_until|usleep|nanosleep|)"
       R"(gettimeofday|std::s?rand|std::time)\b|)"
-      R"((^|[^\w.:>])(s?rand|time|sleep)\s*\()");
+      R"((^|[^\w.:>])(s?rand|sleep)\s*\(|)"
+      R"((^|[^\w.:>])time\s*\(\s*(nullptr|NULL|0|&\w+)\s*\))");
   for (const source_file& file : files) {
     if (is_cpp(file) && under(file, {"include/", "src/"}) &&
         !clock_files.contains(file.path)) {

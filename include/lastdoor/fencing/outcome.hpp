@@ -22,4 +22,4 @@ struct [[nodiscard]] receipt {
   std::vector<row> returned;
 };
 
-} // namespace lastdoor
+}  // namespace lastdoor

@@ -14,10 +14,10 @@
 namespace lastdoor {
 
 enum class verdict : std::uint8_t {
-  admit_newer, // above the mark: pass, and raise the mark in the same step
-  admit_same,  // equals the mark: the same tenure, the mark stays
-  repeated,    // equals the mark and the rule allows one write: it was ours
-  stale,       // below the mark: nothing may change
+  admit_newer,  // above the mark: pass, and raise the mark in the same step
+  admit_same,   // equals the mark: the same tenure, the mark stays
+  repeated,     // equals the mark and the rule allows one write: it was ours
+  stale,        // below the mark: nothing may change
 };
 
 /// How often one grant may write one row.
@@ -40,4 +40,4 @@ enum class write_rule : std::uint8_t {
                                             : verdict::admit_same;
 }
 
-} // namespace lastdoor
+}  // namespace lastdoor

@@ -76,7 +76,7 @@ struct condition {
 }
 
 class statement {
-public:
+ public:
   enum class verb : std::uint8_t { update, insert, upsert, erase };
   enum class change : std::uint8_t { set, add, subtract };
 
@@ -85,7 +85,7 @@ public:
     change how;
     value operand;
   };
-  struct match { // the column's value is one of these
+  struct match {  // the column's value is one of these
     std::string column;
     std::vector<value> any_of;
   };
@@ -97,50 +97,50 @@ public:
   statement(verb v, std::string table) : verb_{v}, table_{std::move(table)} {}
 
   /// The schema (attached database) of the table; default: the connection's.
-  statement &in_schema(std::string name);
+  statement& in_schema(std::string name);
 
   /// Names the row: all key columns must match. For upsert and insert these
   /// are also the values stored, and the conflict target of the upsert.
-  statement &key(std::string column, value v);
+  statement& key(std::string column, value v);
   /// Names several rows. Each of the values must name a row, or the write is
   /// refused as `missing`; one fenced-off row refuses the whole write.
-  statement &keys(std::string column, std::vector<value> any_of);
+  statement& keys(std::string column, std::vector<value> any_of);
   /// Every row of the table. Never the default: it must be said.
-  statement &every_row();
+  statement& every_row();
 
-  statement &set(std::string column, value v);
+  statement& set(std::string column, value v);
   /// column = column + v. Of an upsert that inserts: v.
-  statement &add(std::string column, value v);
+  statement& add(std::string column, value v);
   /// column = column - v. Of an upsert that inserts: -v.
-  statement &subtract(std::string column, value v);
+  statement& subtract(std::string column, value v);
 
   /// Holds on the row as it is before the write, else the whole write is
   /// refused with `precondition_failed`. Comparisons with NULL do not hold.
   /// An upsert that inserts has no row before and skips it.
-  statement &require(std::string column, condition c);
+  statement& require(std::string column, condition c);
 
   /// Columns of the written rows (as they are afterwards; of an erase:
   /// before) to give back with the receipt.
-  statement &returning(std::vector<std::string> columns);
+  statement& returning(std::vector<std::string> columns);
 
   [[nodiscard]] verb what() const noexcept { return verb_; }
-  [[nodiscard]] const std::string &table() const noexcept { return table_; }
-  [[nodiscard]] const std::string &schema() const noexcept { return schema_; }
-  [[nodiscard]] const std::vector<match> &matches() const noexcept {
+  [[nodiscard]] const std::string& table() const noexcept { return table_; }
+  [[nodiscard]] const std::string& schema() const noexcept { return schema_; }
+  [[nodiscard]] const std::vector<match>& matches() const noexcept {
     return matches_;
   }
   [[nodiscard]] bool wants_every_row() const noexcept { return every_row_; }
-  [[nodiscard]] const std::vector<assignment> &assignments() const noexcept {
+  [[nodiscard]] const std::vector<assignment>& assignments() const noexcept {
     return assignments_;
   }
-  [[nodiscard]] const std::vector<requirement> &requirements() const noexcept {
+  [[nodiscard]] const std::vector<requirement>& requirements() const noexcept {
     return requirements_;
   }
-  [[nodiscard]] const std::vector<std::string> &returned() const noexcept {
+  [[nodiscard]] const std::vector<std::string>& returned() const noexcept {
     return returned_;
   }
 
-private:
+ private:
   verb verb_;
   bool every_row_{false};
   std::string table_;
@@ -169,4 +169,4 @@ private:
   return {statement::verb::erase, std::move(table)};
 }
 
-} // namespace lastdoor
+}  // namespace lastdoor

@@ -20,7 +20,7 @@ namespace lastdoor {
 using blob = std::vector<std::byte>;
 
 class value {
-public:
+ public:
   using variant =
       std::variant<std::nullptr_t, std::int64_t, double, std::string, blob>;
 
@@ -35,37 +35,37 @@ public:
   value(double d) noexcept : v_{d} {}
   value(std::string s) noexcept : v_{std::move(s)} {}
   value(std::string_view s) : v_{std::string{s}} {}
-  value(const char *s) : v_{std::string{s}} {}
+  value(const char* s) : v_{std::string{s}} {}
   value(blob b) noexcept : v_{std::move(b)} {}
   // NOLINTEND(google-explicit-constructor)
 
-  [[nodiscard]] const variant &raw() const noexcept { return v_; }
+  [[nodiscard]] const variant& raw() const noexcept { return v_; }
   [[nodiscard]] bool is_null() const noexcept {
     return std::holds_alternative<std::nullptr_t>(v_);
   }
   /// The integer, or null when it is something else.
-  [[nodiscard]] const std::int64_t *integer() const noexcept {
+  [[nodiscard]] const std::int64_t* integer() const noexcept {
     return std::get_if<std::int64_t>(&v_);
   }
-  [[nodiscard]] const double *real() const noexcept {
+  [[nodiscard]] const double* real() const noexcept {
     return std::get_if<double>(&v_);
   }
-  [[nodiscard]] const std::string *text() const noexcept {
+  [[nodiscard]] const std::string* text() const noexcept {
     return std::get_if<std::string>(&v_);
   }
-  [[nodiscard]] const blob *bytes() const noexcept {
+  [[nodiscard]] const blob* bytes() const noexcept {
     return std::get_if<blob>(&v_);
   }
-  /// For messages: NULL, 7, 'text' (shortened and escaped), x'0a…'.
+  /// For messages: NULL, 7, 'text' (shortened and escaped), x'0a...'.
   [[nodiscard]] std::string describe() const;
 
-  friend bool operator==(const value &, const value &) = default;
+  friend bool operator==(const value&, const value&) = default;
 
-private:
+ private:
   variant v_;
 };
 
 /// One row as a write returned it: values in the order of `returning`.
 using row = std::vector<value>;
 
-} // namespace lastdoor
+}  // namespace lastdoor

@@ -42,17 +42,15 @@ struct sqlite_locks_options {
 };
 
 /// The back end alone, for those who wrap it. Errors as below.
-[[nodiscard]] result<std::unique_ptr<lock_backend>>
-open_sqlite_backend(const std::string &path,
-                    const sqlite_locks_options &options = {});
+[[nodiscard]] result<std::unique_ptr<lock_backend>> open_sqlite_backend(
+    const std::string& path, const sqlite_locks_options& options = {});
 
 /// Opens or creates the file. `misconfigured` when it is read-only, no
 /// database, or on a network file system; `damaged` when it is corrupt;
 /// `schema_mismatch` when a newer release has changed it; `unavailable` when
 /// it stays locked; `invalid_argument` for a name space that makes no source
 /// name, or a call timeout out of range.
-[[nodiscard]] result<lock_service>
-open_sqlite_locks(const std::string &path,
-                  const sqlite_locks_options &options = {});
+[[nodiscard]] result<lock_service> open_sqlite_locks(
+    const std::string& path, const sqlite_locks_options& options = {});
 
-} // namespace lastdoor
+}  // namespace lastdoor

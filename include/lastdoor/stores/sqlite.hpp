@@ -47,27 +47,27 @@ struct sqlite_store_options {
   duration busy_timeout{std::chrono::seconds{5}};
   std::shared_ptr<clock> time = boot_clock();
   /// Called once with the store's connection: the place for PRAGMAs that last
-  /// (foreign_keys, synchronous, …), functions and collations. Default: as
+  /// (foreign_keys, synchronous, ...), functions and collations. Default: as
   /// SQLite opens it. Not for callbacks that the store needs itself: the
   /// authorizer, the commit hook, the busy handler.
   std::function<result<void>(sqlite3*)> on_open{};
 };
 
 class sqlite_store final : public store {
-public:
-  sqlite_store(sqlite_store &&) noexcept;
-  sqlite_store &operator=(sqlite_store &&) noexcept;
+ public:
+  sqlite_store(sqlite_store&&) noexcept;
+  sqlite_store& operator=(sqlite_store&&) noexcept;
   ~sqlite_store() override;
 
-  [[nodiscard]] result<void> claim(const grant &g) override;
-  [[nodiscard]] result<receipt> write(const grant &g, const statement &s,
-                                      const write_options &o = {}) override;
-  [[nodiscard]] result<mark> read_mark(const resource_name &r) override;
-  [[nodiscard]] result<std::vector<mark_status>>
-  list_marks(std::string_view after, std::size_t limit) override;
+  [[nodiscard]] result<void> claim(const grant& g) override;
+  [[nodiscard]] result<receipt> write(const grant& g, const statement& s,
+                                      const write_options& o = {}) override;
+  [[nodiscard]] result<mark> read_mark(const resource_name& r) override;
+  [[nodiscard]] result<std::vector<mark_status>> list_marks(
+      std::string_view after, std::size_t limit) override;
   [[nodiscard]] result<mark> highest_mark() override;
-  [[nodiscard]] result<std::int64_t> hand_over(const source_name &from,
-                                               const source_name &to) override;
+  [[nodiscard]] result<std::int64_t> hand_over(const source_name& from,
+                                               const source_name& to) override;
 
   /// Runs `f(sqlite3*)` in a transaction that has claimed the grant, then
   /// commits. `f` may run any SQL; COMMIT, ROLLBACK and BEGIN are refused to
@@ -76,25 +76,25 @@ public:
   /// through. Before the commit the validity is looked at once more. `f` must
   /// not call back into this store.
   template <class F>
-  [[nodiscard]] auto transaction(const grant &g, F &&f,
-                                 const write_options &o = {});
+  [[nodiscard]] auto transaction(const grant& g, F&& f,
+                                 const write_options& o = {});
 
   /// Claims inside a transaction that the caller has begun on a connection of
   /// the caller's (best: BEGIN IMMEDIATE). Call `finish` before COMMIT; with
   /// guarded tables the token stays presented until then. A deferred
   /// transaction that has read before may have to be repeated from the start:
   /// `unavailable` says so.
-  [[nodiscard]] static result<void> claim_in(sqlite3 *db, const grant &g);
-  [[nodiscard]] static result<void> finish_in(sqlite3 *db, const grant &g);
+  [[nodiscard]] static result<void> claim_in(sqlite3* db, const grant& g);
+  [[nodiscard]] static result<void> finish_in(sqlite3* db, const grant& g);
 
-  class impl; // src/stores only
+  class impl;  // src/stores only
   explicit sqlite_store(std::unique_ptr<impl> i) noexcept;
 
-private:
+ private:
   // One claimed transaction, erased: `body` says whether to commit.
-  [[nodiscard]] result<receipt>
-  run(const grant &g, const write_options &o,
-      const std::function<result<void>(sqlite3 *)> &body);
+  [[nodiscard]] result<receipt> run(
+      const grant& g, const write_options& o,
+      const std::function<result<void>(sqlite3*)>& body);
 
   std::unique_ptr<impl> impl_;
 };
@@ -102,15 +102,15 @@ private:
 /// Opens an existing file. `misconfigured` when it is absent, no database or
 /// read-only, or lies on a network file system; `schema_mismatch` when
 /// lastdoor's tables are missing or too new; `damaged` when it is corrupt.
-[[nodiscard]] result<sqlite_store>
-open_sqlite_store(const std::string &path, sqlite_store_options options = {});
+[[nodiscard]] result<sqlite_store> open_sqlite_store(
+    const std::string& path, sqlite_store_options options = {});
 
 template <class F>
-auto sqlite_store::transaction(const grant &g, F &&f, const write_options &o) {
-  using raw = std::invoke_result_t<F &, sqlite3 *>;
+auto sqlite_store::transaction(const grant& g, F&& f, const write_options& o) {
+  using raw = std::invoke_result_t<F&, sqlite3*>;
   using answer = lift_t<raw>;
   std::optional<answer> kept;
-  auto done = run(g, o, [&](sqlite3 *db) -> result<void> {
+  auto done = run(g, o, [&](sqlite3* db) -> result<void> {
     if constexpr (std::is_void_v<raw>) {
       f(db);
       kept.emplace();
@@ -123,7 +123,7 @@ auto sqlite_store::transaction(const grant &g, F &&f, const write_options &o) {
   });
   if (!done)
     return answer{done.error()};
-  if (!kept) { // recognised by its sequence number: f was not called again
+  if (!kept) {  // recognised by its sequence number: f was not called again
     if constexpr (std::is_void_v<raw>)
       return answer{};
     return answer{fail(errc::precondition_failed,
@@ -135,4 +135,4 @@ auto sqlite_store::transaction(const grant &g, F &&f, const write_options &o) {
   return std::move(*kept);
 }
 
-} // namespace lastdoor
+}  // namespace lastdoor

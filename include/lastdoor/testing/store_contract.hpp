@@ -6,7 +6,7 @@
 //
 //   struct sqlite_file {
 //     lastdoor::testing::temp_folder folder;
-//     …
+//     ...
 //   };
 //   LASTDOOR_STORE_CONTRACT(sqlite, sqlite_file);
 //
