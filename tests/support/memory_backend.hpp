@@ -16,6 +16,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -126,6 +127,7 @@ struct fault {
     hang,          // sleeps until the deadline, then lost_request
     stuck,         // sleeps until `unstick()`, then all goes well
     slow,          // it happens, and `takes` passes before the answer
+    boast,         // it happens, and the answer promises an hour too much
     throws,
   };
   kind what{kind::none};
@@ -316,6 +318,15 @@ class memory_backend final : public lock_backend {
       case fault::kind::slow: {
         auto answer = effect(started);
         time_->jump(f.takes);
+        return answer;
+      }
+      case fault::kind::boast: {
+        auto answer = effect(started);
+        if constexpr (std::is_same_v<T, lease_answer>) {
+          answer->valid_until += std::chrono::hours{1};
+        } else if constexpr (std::is_same_v<T, time_point>) {
+          *answer += std::chrono::hours{1};
+        }
         return answer;
       }
       case fault::kind::throws:

@@ -142,6 +142,16 @@ TEST(Attempt, R05_ValidityIsCountedFromBeforeTheRequest) {
   EXPECT_EQ(held.grant().valid_until(), b.time->now() + 700ms);
 }
 
+TEST(Attempt, R05_ValidityIsNeverMoreThanTheTtlWhateverTheServiceSays) {
+  lease_bench b;
+  b.backend->fails(verb::acquire, {fault::kind::boast}, memory_backend::once);
+  b.backend->fails(verb::renew, {fault::kind::boast}, memory_backend::once);
+  auto held = b.acquire({.ttl = 1s, .renew = false}).value();
+  EXPECT_EQ(held.remaining(), 1s);
+  EXPECT_THAT(held.renew(), IsOk());
+  EXPECT_EQ(held.remaining(), 1s);
+}
+
 TEST(Attempt, R05_ValidityIsTheWinningAttemptsNotTheWholeWaits) {
   lease_bench b;
   b.server->take_over("r", 3s);
