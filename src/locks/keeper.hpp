@@ -69,11 +69,8 @@ class keeper {
     std::thread thread;
     std::unique_ptr<alarm> bell;
     time_point sleeps_until{time_point::min()};  // past: it is awake
-    time_point rung_for{time_point::max()};
 
     void wake_for(time_point at) noexcept;
-    /// When to wake up, given what is on the agenda.
-    time_point sleep_for(const agenda& on, time_point now) noexcept;
   };
   struct losses_due {
     leases now;
