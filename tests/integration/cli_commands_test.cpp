@@ -295,8 +295,8 @@ TEST_F(CliCommands, MigrateUpStatusVerifyDown) {
   ASSERT_FALSE(up.at("applied").empty());
   EXPECT_TRUE(
       answer({"migrate", "up", "--store", store()}).at("applied").empty());
-  for (const json& m :
-       answer({"migrate", "status", "--store", store()}).at("migrations")) {
+  const json status = answer({"migrate", "status", "--store", store()});
+  for (const json& m : status.at("migrations")) {
     EXPECT_EQ(m.at("applied"), true);
     EXPECT_EQ(m.at("checksum_matches"), true);
   }

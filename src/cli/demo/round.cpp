@@ -50,6 +50,8 @@ class coordinator {
   void keep_time();
   void keep_example(const demo_pause& p);
   [[nodiscard]] bool open_seats() const;
+  [[nodiscard]] bool shown() const;
+  [[nodiscard]] bool goes_on(time_point t) const;
   [[nodiscard]] std::ptrdiff_t pauses_under_way() const;
   result<void> reap();
 
@@ -58,7 +60,7 @@ class coordinator {
   const round_progress& progress_;
   std::vector<seat> seats_;
   round_report report_;
-  time_point start_{}, end_{}, last_call_{}, next_progress_{};
+  time_point start_{}, end_{}, encore_{}, last_call_{}, next_progress_{};
   bool ending_{false};
   int interrupted_{0};
 };
@@ -76,7 +78,8 @@ result<void> coordinator::start() {
   start_ = now();
   report_.started_ns = now_ns();
   end_ = start_ + o_.lasting;
-  last_call_ = end_ + seconds{20};
+  encore_ = end_ + seconds{10};
+  last_call_ = encore_ + seconds{20};
   next_progress_ = start_ + seconds{1};
   return {};
 }
@@ -149,7 +152,7 @@ void coordinator::on_event(seat& s, const demo_event& e) {
 // others would be left to take over.
 void coordinator::on_here(seat& s, const demo_event& e) {
   const auto most = std::max<std::ptrdiff_t>(1, o_.workers / 2);
-  if (!ending_ && now() < end_ && pauses_under_way() < most &&
+  if (!ending_ && goes_on(now()) && pauses_under_way() < most &&
       s.process.stop()) {
     demo_pause p;
     p.worker = static_cast<int>(&s - seats_.data()) + 1;
@@ -223,7 +226,7 @@ void coordinator::keep_time() {
       resume(s);
     }
   }
-  if (!ending_ && t >= end_ && pauses_under_way() == 0) {
+  if (!ending_ && !goes_on(t) && pauses_under_way() == 0) {
     ending_ = true;
     for (seat& s : seats_) {
       s.process.tell(demo_end);
@@ -233,6 +236,18 @@ void coordinator::keep_time() {
     next_progress_ += seconds{1};
     progress_(t - start_, report_.counts);
   }
+}
+
+// What the round is for has happened at least once.
+bool coordinator::shown() const {
+  const round_counts& c = report_.counts;
+  return o_.fenced ? c.refused_by_store > 0 : c.accepted > 0;
+}
+
+// On a slow machine the time that was asked for may see no takeover at all;
+// then the round goes on for a while.
+bool coordinator::goes_on(time_point t) const {
+  return t < end_ || (t < encore_ && !shown());
 }
 
 bool coordinator::open_seats() const {

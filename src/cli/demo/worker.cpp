@@ -97,7 +97,7 @@ class seller {
   std::mt19937_64 chance_;
   std::unique_ptr<alarm> bell_;
   std::int64_t sold_{0};
-  bool blind_next_{false};
+  bool blind_next_{true};
 };
 
 void seller::tell(demo_event e) {
