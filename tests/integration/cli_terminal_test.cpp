@@ -44,6 +44,11 @@ class session_of_tool {
 
   [[nodiscard]] pid_t pid() const { return pid_; }
   [[nodiscard]] pid_t foreground() const { return ::tcgetpgrp(terminal_); }
+  /// Before the session has a terminal there is no foreground: 0 or -1.
+  [[nodiscard]] bool gives_the_terminal_away() const {
+    return eventually(
+        [&] { return foreground() > 0 && foreground() != pid(); });
+  }
   void type(std::string_view keys) const {
     ASSERT_EQ(::write(terminal_, keys.data(), keys.size()),
               static_cast<ssize_t>(keys.size()));
@@ -99,7 +104,7 @@ class CliTerminal : public testing::Test {
 
 TEST_F(CliTerminal, ACommandThatReadsGetsTheTerminal) {
   session_of_tool s{call("read x; echo \"got:$x\"")};
-  ASSERT_TRUE(eventually([&] { return s.foreground() != s.pid(); }));
+  ASSERT_TRUE(s.gives_the_terminal_away());
   s.type("hello\n");
   EXPECT_TRUE(s.shows("got:hello")) << s.screen();
   EXPECT_EQ(s.exit_code(), 0);
@@ -122,14 +127,14 @@ TEST_F(CliTerminal, C02_CtrlCReachesTheCommandInTheBackground) {
 
 TEST_F(CliTerminal, C02_CtrlCReachesTheCommandInTheForeground) {
   session_of_tool s{call("trap 'exit 7' INT; cat; exit 8")};
-  ASSERT_TRUE(eventually([&] { return s.foreground() != s.pid(); }));
+  ASSERT_TRUE(s.gives_the_terminal_away());
   s.type("\x03");
   EXPECT_EQ(s.exit_code(), 7);
 }
 
 TEST_F(CliTerminal, CtrlZStopsBothAndContinuingGoesOn) {
   session_of_tool s{call("read x; echo \"got:$x\"")};
-  ASSERT_TRUE(eventually([&] { return s.foreground() != s.pid(); }));
+  ASSERT_TRUE(s.gives_the_terminal_away());
   const pid_t command = s.foreground();
   // It reads again: a stop that comes while it is being continued is void.
   ASSERT_TRUE(eventually([&] { return state_of(command) == 'S'; }));

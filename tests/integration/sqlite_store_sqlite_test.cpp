@@ -1,6 +1,5 @@
 // Built writes on an SQLite file: what the store contract cannot know of.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
 #include <fstream>
 #include <lastdoor/testing/store_contract_client.hpp>
@@ -455,53 +454,6 @@ TEST_F(SqliteStore, ARetiredSourceStaysRetired) {
     EXPECT_NE(db.run(sql), "") << sql;
   }
   EXPECT_EQ(outcome_of(s.claim(granted({}))), "wrong_source");
-}
-
-TEST_F(SqliteStore, AForkedChildIsRefused) {
-  make_items();
-  auto s = file_.open();
-  const pid_t child = ::fork();
-  if (child == 0) {
-    const bool refused =
-        outcome_of(s.claim(granted({}))) == "invalid_argument" &&
-        outcome_of(s.write(granted({}), put_qty("a", 1))) ==
-            "invalid_argument" &&
-        outcome_of(s.transaction(granted({}), [](sqlite3*) {})) ==
-            "invalid_argument";
-    ::_exit(refused ? 0 : 1);
-  }
-  int status = -1;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-  EXPECT_EQ(write(s, {}, put_qty("a", 1)), "ok");
-}
-
-TEST_F(SqliteStore, ManyShapesOfStatementsDoNotPileUp) {
-  make_items();
-  auto s = file_.open(unsynced());
-  for (int n = 1; n <= 270; ++n) {
-    auto what = put_qty("a", n);
-    what.returning(
-        std::vector<std::string>(static_cast<std::size_t>(n), "qty"));
-    auto r = s.write(granted({}), what);
-    ASSERT_EQ(outcome_of(r), "ok");
-    ASSERT_EQ(r->returned.at(0).back(), value{n});
-  }
-}
-
-TEST_F(SqliteStore, ValuesOfEveryKindArriveAsTheyAre) {
-  make("CREATE TABLE t (id INTEGER PRIMARY KEY, v)", "t");
-  auto s = file_.open();
-  const value kinds[] = {
-      nullptr, 7, -2.5, "", "\xc3\xb6\n", blob{}, blob{std::byte{0}, std::byte{255}}};
-  for (const auto& v : kinds) {
-    auto r = s.write(granted({}),
-                     upsert("t").key("id", 1).set("v", v).returning({"v"}));
-    ASSERT_EQ(outcome_of(r), "ok");
-    EXPECT_EQ(r->returned.at(0).at(0), v) << v.describe();
-  }
-  EXPECT_EQ(write(s, {}, upsert("t").key("id", 2).subtract("v", 2.5)), "ok");
-  EXPECT_EQ(one("SELECT v FROM t WHERE id = 2"), "-2.5");
 }
 
 }  // namespace
