@@ -99,7 +99,7 @@ TEST_F(GatewaySqlite, G5_TheMarkIsRaisedBeforeTheGrantIsHandedOut) {
 
 TEST_F(GatewaySqlite, G5_AnEarlierGrantCannotWriteRowsTheNewOneNeverTouched) {
   gateway door{*locks_, *store_};
-  auto first = door.acquire("stock", {.ttl = 50ms, .renew = false});
+  auto first = door.acquire("stock", {.ttl = 1s, .renew = false});
   ASSERT_THAT(first, IsOk());
   const grant late = blind(first->grant());
 
@@ -113,7 +113,7 @@ TEST_F(GatewaySqlite, G5_AnEarlierGrantCannotWriteRowsTheNewOneNeverTouched) {
 
 TEST_F(GatewaySqlite, F15_WithoutTheBarrierTheGapIsOpenUntilTheFirstWrite) {
   gateway door{*locks_, *store_, {.barrier = barrier::at_first_write}};
-  auto first = door.acquire("stock", {.ttl = 50ms, .renew = false});
+  auto first = door.acquire("stock", {.ttl = 1s, .renew = false});
   ASSERT_THAT(first, IsOk());
   const grant late = blind(first->grant());
   auto second = door.acquire("stock", {.wait_at_most = 20s});
@@ -127,7 +127,7 @@ TEST_F(GatewaySqlite, F15_WithoutTheBarrierTheGapIsOpenUntilTheFirstWrite) {
 
 TEST_F(GatewaySqlite, X03_AHolderPastItsTimeSendsNothing) {
   gateway door{*locks_, *store_, {.barrier = barrier::at_first_write}};
-  auto session = door.acquire("stock", {.ttl = 20ms, .renew = false});
+  auto session = door.acquire("stock", {.ttl = 1s, .renew = false});
   ASSERT_THAT(session, IsOk());
   while (session->held().remaining() > 0ns) {
   }
