@@ -61,21 +61,13 @@ function(expect_configure outcome text)
 endfunction()
 
 if(STEP STREQUAL "install")
-  file(REMOVE_RECURSE ${place})
-  configure_line(
-    ${SOURCE} ${place}/library line
-    -DCMAKE_INSTALL_PREFIX=${place}/installed -DLASTDOOR_BUILD_TESTS=OFF
-    -DLASTDOOR_WITH_TESTING=ON -DLASTDOOR_BUILD_CLI=OFF
-    -DLASTDOOR_BUILD_EXAMPLES=OFF
-  )
-  run(${line})
-  run(${CMAKE_COMMAND} --build ${place}/library)
-  run(${CMAKE_COMMAND} --install ${place}/library)
+  file(REMOVE_RECURSE ${place}/installed ${installed})
+  run(${CMAKE_COMMAND} --install ${BUILT} --prefix ${place}/installed)
   file(RENAME ${place}/installed ${installed})
 
   file(GLOB_RECURSE package_files ${installed}/*.cmake)
   foreach(file IN LISTS package_files)
-    file(STRINGS ${file} leaks REGEX "${SOURCE}|${place}")
+    file(STRINGS ${file} leaks REGEX "${SOURCE}|${place}|${BUILT}")
     if(leaks)
       message(FATAL_ERROR "${file} names the build machine: ${leaks}")
     endif()
@@ -95,7 +87,8 @@ elseif(STEP STREQUAL "add_subdirectory")
   file(REMOVE_RECURSE ${place}/add_subdirectory)
   configure_build_and_run(
     ${place}/add_subdirectory -DCONSUMER_LASTDOOR_SOURCE=${SOURCE}
-    -DLASTDOOR_WITH_TESTING=ON -DCONSUMER_COMPONENTS=core,sqlite,testing
+    -DLASTDOOR_WITH_TESTING=ON -DLASTDOOR_INSTALL=ON
+    -DCONSUMER_COMPONENTS=core,sqlite,testing
   )
 
 elseif(STEP STREQUAL "components")
