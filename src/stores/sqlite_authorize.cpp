@@ -3,9 +3,10 @@
 // The caller's function gets the connection itself, so that any SQL and any
 // library on top of SQLite can run in it. These hooks keep it inside the
 // transaction that has claimed: it can neither end it, nor write to lastdoor's
-// own tables, nor commit anything once SQLite has ended it by itself. Between
-// calls nothing may be prepared or committed at all, so a handle that was
-// kept does no harm.
+// own tables, nor commit anything once SQLite has ended it by itself: a
+// rollback is noted, whatever is begun after it. Between calls nothing may be
+// prepared or committed at all, so a handle that was kept does no harm; and a
+// transaction that it left open is taken back before the next call.
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -43,16 +44,17 @@ bool writes_rows(int action) noexcept {
 // Everything else that names objects is a change of the schema.
 bool only_reads(int action) noexcept {
   return action == SQLITE_READ || action == SQLITE_SELECT ||
-         action == SQLITE_FUNCTION || action == SQLITE_SAVEPOINT ||
-         action == SQLITE_RECURSIVE;
+         action == SQLITE_FUNCTION || action == SQLITE_RECURSIVE;
 }
 
-int for_the_caller(int action, const char* a, const char* b,
+int for_the_caller(sqlite3* db, int action, const char* a, const char* b,
                    const char* trigger) noexcept {
   if (only_reads(action)) {
     return SQLITE_OK;
   }
   switch (action) {
+    case SQLITE_SAVEPOINT:  // outside of a transaction it begins one
+      return sqlite3_get_autocommit(db) == 0 ? SQLITE_OK : SQLITE_DENY;
     case SQLITE_TRANSACTION:
     case SQLITE_ATTACH:
     case SQLITE_DETACH:
@@ -81,7 +83,7 @@ int sqlite_store::impl::authorize(void* self, int action, const char* a,
       of.saw_trigger_ = of.saw_trigger_ || trigger != nullptr;
       return SQLITE_OK;
     case speaker::caller:
-      return for_the_caller(action, a, b, trigger);
+      return for_the_caller(of.db_.raw(), action, a, b, trigger);
     case speaker::fast:    // the schema changed: what was found out is void
     case speaker::nobody:  // a handle that outlived its call
       break;
@@ -94,12 +96,17 @@ int sqlite_store::impl::may_commit(void* self) noexcept {
   return who == speaker::store || who == speaker::fast ? 0 : 1;
 }
 
+void sqlite_store::impl::note_rollback(void* self) noexcept {
+  static_cast<impl*>(self)->rolled_back_ = true;
+}
+
 void sqlite_store::impl::install_hooks() noexcept {
   // Otherwise a plan may hang on the values that are bound, and a change of
   // them would look like a change of the schema.
   sqlite3_db_config(db_.raw(), SQLITE_DBCONFIG_ENABLE_QPSG, 1, nullptr);
   sqlite3_set_authorizer(db_.raw(), &authorize, this);
   sqlite3_commit_hook(db_.raw(), &may_commit, this);
+  sqlite3_rollback_hook(db_.raw(), &note_rollback, this);
 }
 
 }  // namespace lastdoor

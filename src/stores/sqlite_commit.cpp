@@ -50,6 +50,24 @@ void sqlite_store::impl::close_cursors() noexcept {
   }
 }
 
+// What a handle that was kept has left open since the last call: the next
+// statement would become part of it, and be told as applied when it is not.
+// True when there was something. While nobody speaks nothing is committed, so
+// what ends here is undone.
+bool sqlite_store::impl::take_back_leftovers() noexcept {
+  if (!db_.in_transaction() &&
+      sqlite3_txn_state(db_.raw(), nullptr) == SQLITE_TXN_NONE) {
+    return false;
+  }
+  speaker_ = speaker::nobody;
+  close_cursors();
+  speaker_ = speaker::store;
+  if (db_.in_transaction()) {
+    db_.exec("ROLLBACK", "rolling back").ignore();
+  }
+  return true;
+}
+
 result<void> sqlite_store::impl::commit(transaction& tx, const grant& g) {
   if (auto ok = still_valid(g); !ok) {
     return ok;
@@ -145,6 +163,7 @@ result<receipt> sqlite_store::impl::finish(transaction& tx, const grant& g,
 result<void> sqlite_store::impl::call(
     const std::function<result<void>(sqlite3*)>& body, const grant& g) {
   std::optional<error> refused;
+  rolled_back_ = false;
   auto said = [&] {
     const caller_scope theirs{*this};
     auto answer = body(db_.raw());
@@ -160,14 +179,15 @@ result<void> sqlite_store::impl::call(
   if (!said) {
     return said;
   }
-  if (!db_.in_transaction()) {
+  // A transaction that is open now need not be the one that claimed.
+  if (rolled_back_ || !db_.in_transaction()) {
     return sqlite::about(
         fail(errc::unavailable,
              "SQLite rolled the transaction back while the function ran (a "
              "full disk, an OR ROLLBACK); nothing was committed"),
         g);
   }
-  return {};
+  return ledger_.confirm(g);
 }
 
 result<receipt> sqlite_store::impl::run(

@@ -106,6 +106,20 @@ result<claimed> ledger::claim(const grant& g) {
   return claimed{false, row.integer(3)};
 }
 
+result<void> ledger::confirm(const grant& g) {
+  auto mine = claim(g);
+  if (!mine) {
+    return mine.error();
+  }
+  if (mine->raised) {
+    return about(fail(errc::unavailable,
+                      "the claim was taken back while the function ran; "
+                      "nothing was committed"),
+                 g);
+  }
+  return {};
+}
+
 result<void> ledger::refuse_retired(const grant& g) {
   auto find = db_->prepare(
       "SELECT successor FROM main.lastdoor_retired_sources "
@@ -206,16 +220,23 @@ result<void> ledger::withdraw() {
 result<void> ledger::remember_sequence(const grant& g, std::int64_t number) {
   auto update = ready(sequence_,
                       "UPDATE main.lastdoor_marks SET last_sequence = ?2 "
-                      "WHERE resource = ?1");
+                      "WHERE resource = ?1 AND token = ?3 AND owner = ?4");
   if (!update) {
     return about(update.error(), g);
   }
   if (auto ok = (*update)
                     ->bind_static(1, g.resource().str())
                     .bind(2, number)
+                    .bind(3, g.token().value())
+                    .bind_static(4, g.owner().str())
                     .run("remembering the number of the write");
       !ok) {
     return about(ok.error(), g);
+  }
+  if ((*update)->changes() != 1) {
+    return about(fail(errc::stale_token,
+                      "the mark is no longer the one that was claimed"),
+                 g);
   }
   return {};
 }

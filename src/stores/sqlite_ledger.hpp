@@ -35,6 +35,10 @@ class ledger {
   // transaction; with BEGIN IMMEDIATE it cannot fail half way.
   [[nodiscard]] result<claimed> claim(const grant& g);
 
+  // That the claim still stands in this transaction: `stale_token` or
+  // `unavailable` when it does not.
+  [[nodiscard]] result<void> confirm(const grant& g);
+
   // Whether any table of the file has a guard. Costs a query only when the
   // schema has changed since. Requires: a claim in this transaction.
   [[nodiscard]] result<bool> guarded();
@@ -43,6 +47,7 @@ class ledger {
   [[nodiscard]] result<void> present(const grant& g);
   [[nodiscard]] result<void> withdraw();
 
+  // `stale_token` unless the mark is still this grant's.
   [[nodiscard]] result<void> remember_sequence(const grant& g,
                                                std::int64_t number);
 

@@ -63,6 +63,12 @@ result<void> sqlite_store::impl::prepare_connection() {
       return ok;
     }
   }
+  if (db_.in_transaction() ||
+      sqlite3_txn_state(db_.raw(), nullptr) != SQLITE_TXN_NONE) {
+    return fail(errc::misconfigured,
+                "on_open left a transaction or a cursor open on the store's "
+                "connection; nothing could be committed there");
+  }
   install_hooks();
   return {};
 }
@@ -81,12 +87,19 @@ sqlite_store::impl::turn::turn(impl& of) : of_{of} {
     return;
   }
   of.mutex_.lock();
+  holds_ = true;
   of.inside_.store(me, std::memory_order_relaxed);
   of.speaker_ = speaker::store;
+  if (of.take_back_leftovers()) {
+    refused_ = fail(errc::unavailable,
+                    "a transaction was left open on the store's connection by "
+                    "a handle that was kept; it was taken back, and nothing "
+                    "else was done");
+  }
 }
 
 sqlite_store::impl::turn::~turn() {
-  if (refused_) {
+  if (!holds_) {
     return;
   }
   of_.speaker_ = speaker::nobody;

@@ -140,12 +140,14 @@ class sqlite_store::impl {
   [[nodiscard]] result<void> call(
       const std::function<result<void>(sqlite3*)>& body, const grant& g);
   void close_cursors() noexcept;
+  [[nodiscard]] bool take_back_leftovers() noexcept;
 
   // sqlite_authorize.cpp
   void install_hooks() noexcept;
   static int authorize(void* self, int action, const char* a, const char* b,
                        const char* schema, const char* trigger) noexcept;
   static int may_commit(void* self) noexcept;
+  static void note_rollback(void* self) noexcept;
 
   // sqlite_write.cpp
   [[nodiscard]] result<sqlite::write_shape*> shape_for(const statement& s);
@@ -190,6 +192,7 @@ class sqlite_store::impl {
   unsigned forks_;
   speaker speaker_{speaker::nobody};
   bool saw_trigger_{false};
+  bool rolled_back_{false};  // since the caller's function began
   // What the shapes say may be out of date; they go after this call.
   bool schema_moved_{false};
   duration waits_{-1};
@@ -208,6 +211,7 @@ class sqlite_store::impl::turn {
 
  private:
   impl& of_;
+  bool holds_{false};
   std::optional<error> refused_;
 };
 

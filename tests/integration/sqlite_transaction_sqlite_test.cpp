@@ -170,6 +170,76 @@ TEST_F(SqliteTransaction, AHandleThatWasKeptCommitsNothing) {
   EXPECT_EQ(qty("a"), "10");
 }
 
+// SQLite has taken the claim back, and a SAVEPOINT outside of a transaction
+// begins one that never claimed.
+TEST_F(SqliteTransaction, G4_NothingIsCommittedByATransactionWithoutTheClaim) {
+  const auto six = granted({.token = 6, .owner = 'b'});
+  file_.plain().must(
+      "CREATE TABLE trap (x); CREATE TRIGGER trapped BEFORE INSERT ON trap "
+      "BEGIN SELECT RAISE(ROLLBACK, 'theirs'); END");
+  for (const bool prepared_before : {false, true}) {
+    for (const char* end : {"INSERT OR ROLLBACK INTO items(id) VALUES ('a')",
+                            "INSERT INTO trap VALUES (1)"}) {
+      sqlite3_stmt* begin = nullptr;
+      auto r = store_.transaction(
+          five_,
+          [&](sqlite3* db) {
+            if (prepared_before) {
+              sqlite3_prepare_v2(db, "SAVEPOINT s", -1, &begin, nullptr);
+            }
+            EXPECT_NE(run(db, end), "");
+            EXPECT_EQ(outcome_of(file_.open().write(six, put_qty("a", 66),
+                                                    {.sequence = 3})),
+                      "ok");
+            if (prepared_before) {
+              EXPECT_EQ(sqlite3_step(begin), SQLITE_DONE);
+            } else {
+              EXPECT_NE(run(db, "SAVEPOINT s"), "");
+            }
+            run(db, "UPDATE items SET qty = 555 WHERE id = 'a'");
+          },
+          {.sequence = 9});
+      sqlite3_finalize(begin);
+      EXPECT_EQ(outcome_of(r), "unavailable") << end;
+      EXPECT_EQ(qty("a"), "66") << end;
+      EXPECT_EQ(one("SELECT token || ' ' || last_sequence FROM lastdoor_marks"),
+                "6 3")
+          << end;
+      file_.plain().must(
+          "DROP TRIGGER IF EXISTS lastdoor_marks_delete;"
+          "DELETE FROM lastdoor_marks");
+    }
+  }
+}
+
+TEST_F(SqliteTransaction, G6_ATransactionLeftOpenBetweenCallsIsTakenBack) {
+  sqlite3_stmt* begin = nullptr;
+  sqlite3_stmt* half = nullptr;
+  ASSERT_TRUE(store_.transaction(five_, [&](sqlite3* db) {
+    sqlite3_prepare_v2(db, "SAVEPOINT s", -1, &begin, nullptr);
+    sqlite3_prepare_v2(db, "UPDATE items SET qty = 777 RETURNING id", -1, &half,
+                       nullptr);
+  }));
+  for (auto* kept : {begin, half}) {
+    const int rc = sqlite3_step(kept);
+    EXPECT_TRUE(rc == SQLITE_DONE || rc == SQLITE_ROW);
+    auto r = store_.write(five_, put_qty("a", 1));
+    ASSERT_EQ(outcome_of(r), "unavailable");
+    EXPECT_NE(r.error().text().find("left open"), std::string::npos);
+    EXPECT_EQ(qty("a") + "," + qty("b"), kept == begin ? "10,20" : "2,20");
+    ASSERT_EQ(outcome_of(store_.write(five_, put_qty("a", 2))), "ok");
+    EXPECT_EQ(qty("a"), "2");
+  }
+  sqlite3_finalize(begin);
+  sqlite3_finalize(half);
+  sqlite_store_options o;
+  o.on_open = [](sqlite3* db) -> result<void> {
+    run(db, "BEGIN");
+    return {};
+  };
+  EXPECT_EQ(outcome_of(open_sqlite_store(file_.path, o)), "misconfigured");
+}
+
 TEST_F(SqliteTransaction, CursorsLeftOpenDoNotHinderTheCommit) {
   for (int i = 0; i < 3; ++i) {
     sqlite3_stmt* reading = nullptr;
