@@ -4,7 +4,10 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <mutex>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include "forks.hpp"
@@ -47,10 +50,20 @@ std::unique_ptr<open_file> open_file::note(const std::string& path) {
   if (!identify(path, id)) {
     return nullptr;
   }
-  return std::unique_ptr<open_file>{new open_file{id}};
+  std::error_code ec;
+  auto absolute = std::filesystem::absolute(path, ec);
+  return std::unique_ptr<open_file>{
+      new open_file{ec ? path : absolute.string(), id}};
 }
 
-open_file::open_file(const identity& id) : id_{id} {
+bool open_file::leads_here() const noexcept {
+  identity now{};
+  return identify(path_, now) && now.device == id_.device &&
+         now.inode == id_.inode;
+}
+
+open_file::open_file(std::string path, const identity& id)
+    : path_{std::move(path)}, id_{id} {
   const std::lock_guard lock{all().guard};
   all().files.push_back(this);
 }

@@ -28,6 +28,9 @@ class open_file {
   open_file& operator=(const open_file&) = delete;
   ~open_file();
 
+  // True while the path, links followed, still leads to that file.
+  [[nodiscard]] bool leads_here() const noexcept;
+
   // True in a process that was forked after the file had been opened.
   [[nodiscard]] bool inherited() const noexcept;
 
@@ -38,9 +41,10 @@ class open_file {
     ino_t inode;
     unsigned forks;
   };
-  explicit open_file(const identity& id);
+  open_file(std::string path, const identity& id);
   static bool identify(const std::string& path, identity& id) noexcept;
 
+  std::string path_;  // absolute: the working folder may change
   identity id_;
 };
 

@@ -1,7 +1,6 @@
 #include "sqlite.hpp"
 
 #include <fmt/format.h>
-#include <sys/statfs.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,6 +10,7 @@
 #include <mutex>
 #include <vector>
 
+#include "database_path.hpp"
 #include "open_files.hpp"
 
 namespace lastdoor::sqlite_driver {
@@ -58,50 +58,14 @@ errc code_of(sqlite3* db, int rc) noexcept {
   }
 }
 
-result<void> refuse_network_file_system(const std::string& path) {
-  struct statfs info {};
-  std::string probe = path;
-  if (::statfs(probe.c_str(), &info) != 0) {
-    probe = std::filesystem::path{path}.parent_path().string();
-    if (probe.empty())
-      probe = ".";
-    if (::statfs(probe.c_str(), &info) != 0)
-      return {};  // open will tell
-  }
-  if (is_network_file_system(static_cast<std::int64_t>(info.f_type))) {
-    return fail(errc::misconfigured,
-                fmt::format("'{}' lies on a network file system, where "
-                            "SQLite's locks do not hold",
-                            path));
-  }
-  return {};
-}
-
 }  // namespace
 
 error translate(sqlite3* db, int rc, std::string_view doing) {
-  const char* text = db != nullptr ? sqlite3_errmsg(db) : sqlite3_errstr(rc);
+  const char* text = rc == SQLITE_READONLY_DBMOVED ? moved_text
+                     : db != nullptr               ? sqlite3_errmsg(db)
+                                                   : sqlite3_errstr(rc);
   return fail(code_of(db, rc), fmt::format("{}: {}", doing, text))
       .backend(fmt::format("sqlite {} {}", rc, sqlite3_errstr(rc)));
-}
-
-bool is_network_file_system(std::int64_t magic) noexcept {
-  constexpr std::int64_t network[] = {
-      0x6969,      // NFS
-      0x517B,      // SMB
-      0xFE534D42,  // SMB2
-      0xFF534D42,  // CIFS
-      0x01021997,  // 9p
-      0x65735546,  // FUSE: sshfs, s3fs and friends; there is no telling
-      0x00C36400,  // Ceph
-      0x5346414F,  // AFS
-      0x0BD00BD0,  // Lustre
-      0x47504653,  // GPFS
-      0x7461636F,  // OCFS2
-      0x73757245,  // Coda
-  };
-  return std::find(std::begin(network), std::end(network),
-                   magic & 0xFFFFFFFF) != std::end(network);
 }
 
 std::string quoted(std::string_view name) {
@@ -256,10 +220,7 @@ void statement::reset() noexcept {
 }
 
 result<connection> connection::open(const std::string& path, open_mode mode) {
-  if (path.empty() || path.find('\0') != std::string::npos) {
-    return fail(errc::invalid_argument, "a database needs a path");
-  }
-  if (auto ok = refuse_network_file_system(path); !ok)
+  if (auto ok = check_database_path(path); !ok)
     return ok.error();
   if (opened_before_fork(path)) {
     return fail(errc::misconfigured,
@@ -279,11 +240,16 @@ result<connection> connection::open(const std::string& path, open_mode mode) {
     flags |= SQLITE_OPEN_CREATE;
   sqlite3* raw = nullptr;
   const auto doing = fmt::format("opening '{}'", path);
-  const int rc = sqlite3_open_v2(path.c_str(), &raw, flags, nullptr);
+  const int rc =
+      sqlite3_open_v2(sqlite_name(path).c_str(), &raw, flags, nullptr);
   connection db{handle{raw, closer{true}}};
   if (rc != SQLITE_OK)
     return translate(raw, rc, doing);
   db.file_ = open_file::note(path);
+  if (!db.file_ || !db.file_->leads_here()) {
+    return fail(errc::misconfigured,
+                fmt::format("{}: the file went away meanwhile", doing));
+  }
   db.patience_ = std::make_unique<patience>();
   if (sqlite3_db_readonly(raw, "main") == 1) {
     return fail(errc::misconfigured,
@@ -326,6 +292,18 @@ connection& connection::operator=(connection&& other) noexcept {
 connection::~connection() {
   if (file_ && file_->inherited())
     leak();
+}
+
+result<connection> connection::in_memory() {
+  sqlite3* raw = nullptr;
+  const int rc = sqlite3_open_v2(
+      ":memory:", &raw,
+      SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE,
+      nullptr);
+  connection db{handle{raw, closer{true}}};
+  if (rc != SQLITE_OK)
+    return translate(raw, rc, "opening a database in memory");
+  return db;
 }
 
 connection connection::borrow(sqlite3* db) noexcept {
@@ -389,7 +367,8 @@ result<void> connection::exec_each(std::string_view sql, std::string_view doing,
 bool connection::moved() const noexcept {
   int moved = 0;
   sqlite3_file_control(db_.get(), "main", SQLITE_FCNTL_HAS_MOVED, &moved);
-  return moved != 0;
+  // That looks at where the path led to, once its links were followed.
+  return moved != 0 || (file_ && !file_->leads_here());
 }
 
 void connection::busy_timeout(duration d) noexcept {

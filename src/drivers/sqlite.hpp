@@ -28,6 +28,11 @@ namespace lastdoor::sqlite_driver {
 // `damaged`; a missing table or column `schema_mismatch`.
 [[nodiscard]] error translate(sqlite3* db, int rc, std::string_view doing);
 
+// What is said of a file for which `connection::moved` is true.
+inline constexpr const char* moved_text =
+    "the file was deleted, renamed or replaced while it was open; others may "
+    "be using another one";
+
 // One prepared statement. Binding is checked by `step`, so calls can be
 // chained: s.bind(1, name).bind(2, 7).
 class statement {
@@ -95,12 +100,14 @@ class open_file;
 
 class connection {
  public:
-  // Opens, refuses network file systems, turns extended result codes on,
+  // Opens what check_database_path lets pass, turns extended result codes on,
   // sets WAL for a file that lastdoor creates and leaves others as they are.
   // `misconfigured` in a process that was forked while the file was open
   // here: see open_files.hpp.
   [[nodiscard]] static result<connection> open(const std::string& path,
                                                open_mode mode);
+  // A database of nobody else's, gone when it is closed.
+  [[nodiscard]] static result<connection> in_memory();
   // A view of a handle that somebody else owns and closes.
   [[nodiscard]] static connection borrow(sqlite3* db) noexcept;
 
@@ -133,7 +140,8 @@ class connection {
   [[nodiscard]] bool in_transaction() const noexcept;
 
   // True when the path no longer leads to the file that is open: somebody
-  // deleted, renamed or replaced it, and others use another one.
+  // deleted, renamed or replaced it, or pointed a link elsewhere, and others
+  // use another one.
   [[nodiscard]] bool moved() const noexcept;
 
   // Gives the handle up without closing it: the only safe thing to do with a
@@ -192,9 +200,5 @@ class transaction {
 
 // SQL text of a quoted name: "a""b".
 [[nodiscard]] std::string quoted(std::string_view name);
-
-// True for file systems on which SQLite's locks cannot be trusted between
-// hosts (NFS, SMB, CIFS, 9p, FUSE, Ceph, ...). `magic` is statfs' f_type.
-[[nodiscard]] bool is_network_file_system(std::int64_t magic) noexcept;
 
 }  // namespace lastdoor::sqlite_driver

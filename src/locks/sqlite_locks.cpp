@@ -145,9 +145,7 @@ auto sqlite_backend::take_turn(time_point deadline) -> result<turn> {
   }
   turn mine{gate_};
   if (rows_.db().moved()) {
-    return fail(errc::misconfigured,
-                "the file was deleted, renamed or replaced while it was "
-                "open; others may be using another one");
+    return fail(errc::misconfigured, sqlite_driver::moved_text);
   }
   rows_.db().busy_timeout(std::max(deadline - time_->now(), duration{0}));
   return mine;

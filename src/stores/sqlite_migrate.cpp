@@ -376,7 +376,7 @@ result<void> check_schema(connection& db, int required) {
 }
 
 result<std::vector<std::string>> own_differences(connection& db) {
-  auto fresh = connection::open(":memory:", open_mode::create);
+  auto fresh = connection::in_memory();
   if (!fresh) {
     return fresh.error();
   }

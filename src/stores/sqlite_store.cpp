@@ -133,6 +133,10 @@ void sqlite_store::impl::wait_at_most(duration d) noexcept {
 }
 
 result<void> sqlite_store::impl::ready_for(const grant& g) {
+  if (db_.moved()) {
+    return sqlite::about(fail(errc::misconfigured, sqlite_driver::moved_text),
+                         g);
+  }
   const auto now = options_.time->now();
   const auto until = g.valid_until();
   if (now >= until) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <random>
 
+#include "drivers/database_path.hpp"
 #include "drivers/sqlite.hpp"
 #include "support/recording_vfs.hpp"
 #include "support/sqlite_lock_parts.hpp"

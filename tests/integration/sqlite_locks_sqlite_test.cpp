@@ -1,7 +1,14 @@
 // Leases in an SQLite file: counter, boots, name spaces, waiting.
 #include <lastdoor/testing/lock_contract_client.hpp>
 
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <lastdoor/migrate.hpp>
+#include <lastdoor/stores/sqlite.hpp>
+#include <lastdoor/testing/store_contract_client.hpp>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "support/sqlite_lock_parts.hpp"
@@ -37,6 +44,88 @@ TEST_F(SqliteLocks, SourceIsNamedAfterTheNameSpace) {
     EXPECT_EQ(outcome_of(open_sqlite_backend(path, {.name_space = bad})),
               "invalid_argument");
   }
+}
+
+// SQLite would take the text after "file:" for a URI, with options in it.
+TEST_F(SqliteLocks, G1_APathIsNeverAUri) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder / "");
+  for (const std::string name :
+       {"file:x.db?mode=memory", "file:y.db", "file::memory:"}) {
+    {
+      auto a = open_locks(name);
+      auto b = open_locks(name);
+      EXPECT_EQ(next_token(a), 1) << name;
+      EXPECT_EQ(next_token(b), 2) << name;
+    }
+    EXPECT_TRUE(std::filesystem::exists(folder / name)) << name;
+    EXPECT_EQ(outcome_of(sqlite::migrate_up(name)), "ok");
+    EXPECT_EQ(outcome_of(open_sqlite_store(name)), "ok");
+  }
+  std::filesystem::current_path(before);
+}
+
+TEST_F(SqliteLocks, G1_WhatIsNoFileOfItsOwnIsRefused) {
+  const auto fifo = folder / "fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const std::pair<std::string, const char*> names[] = {
+      {":memory:", "invalid_argument"}, {"", "invalid_argument"},
+      {"/dev/null", "misconfigured"},   {fifo, "misconfigured"},
+      {folder / ".", "misconfigured"},
+  };
+  for (const auto& [name, code] : names) {
+    EXPECT_EQ(outcome_of(open_sqlite_backend(name)), code) << name;
+    EXPECT_EQ(outcome_of(open_sqlite_store(name)), code) << name;
+    EXPECT_EQ(outcome_of(sqlite::migrate_up(name)), code) << name;
+    EXPECT_EQ(outcome_of(sqlite::migrate_verify(name)), code) << name;
+  }
+}
+
+// Two names of one file have two WALs, and two holders with one token.
+TEST_F(SqliteLocks, G1_AFileWithASecondNameIsRefused) {
+  { auto a = open_locks(path); }
+  sqlite::migrate_up(path).value();
+  const auto other = folder / "other.db";
+  std::filesystem::create_hard_link(path, other);
+  for (const auto& name : {path, other}) {
+    auto locks = open_sqlite_backend(name);
+    ASSERT_EQ(outcome_of(locks), "misconfigured");
+    EXPECT_THAT(locks.error().text(), HasSubstr("hard link"));
+    EXPECT_EQ(outcome_of(open_sqlite_store(name)), "misconfigured");
+  }
+  std::filesystem::remove(other);
+  EXPECT_EQ(outcome_of(open_sqlite_backend(path)), "ok");
+}
+
+TEST_F(SqliteLocks, G1_AFileThatItsNameNoLongerLeadsToIsNotUsed) {
+  const auto name = folder / "name.db";
+  for (const char* real : {"one.db", "two.db"}) {
+    sqlite::migrate_up(folder / real).value();
+  }
+  std::filesystem::create_symlink(folder / "one.db", name);
+  auto a = open_locks(name);
+  auto store = open_sqlite_store(name).value();
+  const auto write = [&] {
+    return outcome_of(
+        store.transaction(granted({.token = 5}), [](sqlite3*) {}));
+  };
+  EXPECT_EQ(next_token(a), 1);
+  EXPECT_EQ(write(), "ok");
+  std::filesystem::remove(name);
+  std::filesystem::create_symlink(folder / "two.db", name);
+  auto r = a.acquire("r", 60s);
+  ASSERT_EQ(outcome_of(r), "misconfigured");
+  EXPECT_THAT(r.error().text(), HasSubstr("replaced"));
+  auto claimed = store.claim(granted({.token = 6}));
+  ASSERT_EQ(outcome_of(claimed), "misconfigured");
+  EXPECT_THAT(claimed.error().text(), HasSubstr("replaced"));
+  EXPECT_EQ(write(), "misconfigured");
+  std::filesystem::remove(name);
+  std::filesystem::create_symlink(folder / "one.db", name);
+  EXPECT_EQ(next_token(a), 2);
+  EXPECT_EQ(write(), "ok");
+  std::filesystem::remove(folder / "one.db");
+  EXPECT_EQ(write(), "misconfigured");
 }
 
 TEST_F(SqliteLocks, NameSpacesShareNothing) {

@@ -11,8 +11,11 @@
 // Limits
 //   - One host, one kernel, one time namespace, and one clock: a service with
 //     a clock of its own shares it with all processes that use the file.
-//   - The file lies on a local file system (`misconfigured` otherwise), and
-//     nobody replaces it while it is open (`misconfigured` as well).
+//   - The file lies on a local file system, is a regular file, has one name
+//     (no hard links), and nobody replaces it while it is open: each of these
+//     is `misconfigured` otherwise. Two bind mounts of the single file cannot
+//     be told apart from one; with containers share the folder, not the file.
+//   - The path is a path: "file:..." is a file of that name, no URI.
 //   - A file that is put back from a copy forgets; the gateway notices at the
 //     store's mark and raises it.
 //   - Other programs that write to the file with synchronous=OFF take the
@@ -46,7 +49,8 @@ struct sqlite_locks_options {
     const std::string& path, const sqlite_locks_options& options = {});
 
 /// Opens or creates the file. `misconfigured` when it is read-only, no
-/// database, or on a network file system; `damaged` when it is corrupt;
+/// database, no regular file, has hard links, or is on a network file system;
+/// `invalid_argument` for "" and ":memory:"; `damaged` when it is corrupt;
 /// `schema_mismatch` when a newer release has changed it; `unavailable` when
 /// it stays locked; `invalid_argument` for a name space that makes no source
 /// name, or a call timeout out of range.
