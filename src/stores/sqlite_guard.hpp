@@ -11,7 +11,9 @@
 //     table: REPLACE deletes without firing a delete trigger.
 //   - The fence of a row is the token presented; nothing else raises it, and
 //     nothing lowers it.
-//   - In audit mode nothing is refused.
+//   - In audit mode nothing is refused. What is recorded of a NULL that stands
+//     for a default the guard cannot name is all there is: the fence of a row
+//     replaced that way is not carried over.
 //
 // Thread safety: free functions; as the connection.
 #pragma once

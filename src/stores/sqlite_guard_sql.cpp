@@ -1,6 +1,8 @@
 // The text of the guard triggers. See sqlite_guard.hpp.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "sqlite_guard.hpp"
 
 namespace lastdoor::sqlite {
@@ -27,6 +29,26 @@ struct objection {
   std::string text;
 };
 
+bool all_of(std::string_view text, std::string_view allowed) {
+  return !text.empty() &&
+         text.find_first_not_of(allowed) == std::string_view::npos;
+}
+
+// A default that means the same in a trigger, and each time. A name in double
+// quotes or none is text as a default, but a column in a trigger.
+bool is_literal(std::string_view sql) {
+  if (sql.size() >= 2 && sql.front() == '\'' && sql.back() == '\'') {
+    for (std::size_t at = 1; at + 1 < sql.size(); ++at) {
+      if (sql[at] == '\'' && (++at + 1 >= sql.size() || sql[at] != '\'')) {
+        return false;
+      }
+    }
+    return true;
+  }
+  const auto sign = sql.find_first_not_of("+-");
+  return sign <= 1 && all_of(sql.substr(sign), "0123456789");
+}
+
 // The alias can be no table of a user's: the prefix is taken.
 constexpr std::string_view token =
     "(SELECT lastdoor_b.token FROM lastdoor_bearer AS lastdoor_b)";
@@ -37,13 +59,14 @@ class guard_writer {
       : t_{t}, table_{quoted(t.name)}, fence_{quoted(fence)}, mode_{mode} {}
 
   guard_trigger before_insert() const {
-    return before("insert", {in_the_way(), by_hand_unless("0")},
+    return before("insert", {hidden_key(), in_the_way(), by_hand_unless("0")},
                   key_text("new"), highest_in_the_way(), true);
   }
 
   guard_trigger before_update() const {
     return before("update",
-                  {fenced_off(), in_the_way(), by_hand_unless("old." + fence_)},
+                  {fenced_off(), hidden_key(), in_the_way(),
+                   by_hand_unless("old." + fence_)},
                   key_text("old"), "old." + fence_, true);
   }
 
@@ -92,13 +115,63 @@ class guard_writer {
         "invalid_argument", "only the token sets the fence of "};
   }
 
+  [[nodiscard]] const table_column* with_default(std::string_view name) const {
+    const auto* c = t_.find(name);
+    return c != nullptr && c->not_null && c->default_sql ? c : nullptr;
+  }
+
+  // What the new row will hold: under REPLACE a NULL becomes the default, but
+  // only once the guard has looked.
+  [[nodiscard]] std::string offered(const key_column& k) const {
+    const auto* c = with_default(k.name);
+    const auto name = "new." + quoted(k.name);
+    return c != nullptr && is_literal(*c->default_sql)
+               ? fmt::format("coalesce({}, {})", name, *c->default_sql)
+               : name;
+  }
+
+  // A NULL whose default the guard cannot name, or on which a generated column
+  // in a key may depend. Without REPLACE such a NULL fails anyway.
+  [[nodiscard]] objection hidden_key() const {
+    bool depends = false;
+    for (const auto& key : t_.keys) {
+      depends = depends || std::any_of(key.columns.begin(), key.columns.end(),
+                                       [&](const auto& k) {
+                                         const auto* c = t_.find(k.name);
+                                         return c != nullptr && c->generated;
+                                       });
+    }
+    std::string any;
+    for (const auto& c : t_.columns) {
+      if (with_default(c.name) == nullptr || quoted(c.name) == fence_ ||
+          (!depends && (!in_a_key(c.name) || is_literal(*c.default_sql)))) {
+        continue;
+      }
+      any += any.empty() ? "" : " OR ";
+      any += fmt::format("new.{} IS NULL", quoted(c.name));
+    }
+    return {any.empty() ? "0" : fmt::format("({})", any), "invalid_argument",
+            "leave a column out instead of giving NULL for its default in "};
+  }
+
+  [[nodiscard]] bool in_a_key(std::string_view column) const {
+    for (const auto& key : t_.keys) {
+      for (const auto& k : key.columns) {
+        if (k.name == column) {
+          return true;
+        }
+      }
+    }
+    return false;
+  }
+
   // FROM and WHERE that find the row which has a key of the new one.
   [[nodiscard]] std::string same_key(const unique_key& key) const {
     std::string where;
     for (const auto& c : key.columns) {
       where += where.empty() ? "" : " AND ";
-      where += fmt::format("{0}.{1} = new.{1} COLLATE {2}", table_,
-                           quoted(c.name), quoted(c.collation));
+      where += fmt::format("{}.{} = {} COLLATE {}", table_, quoted(c.name),
+                           offered(c), quoted(c.collation));
     }
     if (!key.predicate.empty()) {
       // On a line of its own, for it may end with a comment.
@@ -215,10 +288,11 @@ class guard_writer {
   }
 
   [[nodiscard]] guard_trigger before(std::string_view what,
-                                     const std::vector<objection>& all,
+                                     std::vector<objection> all,
                                      std::string_view key,
                                      std::string_view fence,
                                      bool may_replace) const {
+    std::erase_if(all, [](const auto& o) { return o.holds == "0"; });
     std::string body;
     if (mode_ == guard_mode::strict) {
       body =

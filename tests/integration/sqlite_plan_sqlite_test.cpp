@@ -215,6 +215,57 @@ TEST_F(SqlitePlan, S03_CollationsAndGeneratedColumnsOfKeysCount) {
   EXPECT_EQ(db_.one("SELECT id || name FROM t"), "1a");
 }
 
+// A NULL that OR REPLACE turns into the default does so after the guard has
+// looked, so the guard looks for the default too.
+TEST_F(SqlitePlan, S03_ADefaultInPlaceOfNullIsLookedFor) {
+  struct scene {
+    const char* columns;
+    const char* index;
+  };
+  constexpr scene scenes[] = {
+      {"k TEXT NOT NULL DEFAULT 'x' UNIQUE", ""},
+      {"k TEXT NOT NULL ON CONFLICT REPLACE DEFAULT 'x' UNIQUE", ""},
+      {"k TEXT NOT NULL DEFAULT ('x' || '') UNIQUE", ""},
+      {"k TEXT NOT NULL DEFAULT \"x\" UNIQUE", ""},
+      {"k TEXT NOT NULL DEFAULT 'x', g TEXT AS (k || '!') UNIQUE", ""},
+      {"k TEXT NOT NULL DEFAULT 'x', g TEXT AS (k || '!')",
+       "CREATE UNIQUE INDEX t_g ON t(v, g)"},
+      {"k TEXT NOT NULL DEFAULT 'x'",
+       "CREATE UNIQUE INDEX t_v ON t(v) WHERE k = 'x'"},
+  };
+  for (const auto& s : scenes) {
+    db_.must("DROP TABLE IF EXISTS t");
+    db_.must(std::string{"CREATE TABLE t (id INTEGER PRIMARY KEY, v, "} +
+             s.columns + "); " + s.index);
+    ASSERT_EQ(add({.table = "t", .guard = strict}), "ok");
+    ASSERT_EQ(with(9, "INSERT INTO t(id, v) VALUES (1, 6)", "high"), "");
+    ASSERT_EQ(with(4, "INSERT INTO t(id, v, k) VALUES (2, 5, 'y')", "low"), "");
+    for (const char* sql :
+         {"INSERT OR REPLACE INTO t(id, k, v) VALUES (77, NULL, 6)",
+          "UPDATE OR REPLACE t SET k = NULL, v = 6 WHERE id = 2"}) {
+      EXPECT_NE(with(5, sql, "low"), "") << s.columns << sql;
+      EXPECT_EQ(db_.one("SELECT group_concat(id || k) FROM t"), "1x,2y") << sql;
+    }
+    // What is left out, and what is nobody's, passes.
+    EXPECT_EQ(with(9, "INSERT OR REPLACE INTO t(id, v) VALUES (1, 6)", "high"),
+              "");
+  }
+}
+
+TEST_F(SqlitePlan, S03_AuditSeesTheDefaultInPlaceOfNull) {
+  db_.must(
+      "CREATE TABLE t (id INTEGER PRIMARY KEY, v, "
+      "k TEXT NOT NULL DEFAULT 'x' UNIQUE)");
+  ASSERT_EQ(add({.table = "t", .guard = strict}), "ok");
+  ASSERT_EQ(with(9, "INSERT INTO t(id, v) VALUES (1, 6)", "high"), "");
+  ASSERT_EQ(add({.table = "t", .guard = guard_mode::audit}), "ok");
+  EXPECT_EQ(with(5, "REPLACE INTO t(id, k) VALUES (77, NULL)", "low"), "");
+  EXPECT_EQ(db_.one("SELECT id || ' ' || fence_token FROM t"), "77 9");
+  EXPECT_EQ(db_.one("SELECT substr(reason, 1, 11) FROM lastdoor_audit "
+                    "ORDER BY id LIMIT 1"),
+            "stale_token");
+}
+
 // SQLite's foreign key actions fire triggers, unlike MariaDB's (L12).
 TEST_F(SqlitePlan, L12_ForeignKeyActionsMeetTheGuard) {
   db_.must(
