@@ -77,7 +77,28 @@ result<void> check_kind(const table_info& t, const fence_request& r) {
   return {};
 }
 
+// A guard has to find again the row that was written.
+bool has_address(const table_info& t) {
+  if (t.without_rowid || !t.rowid.empty()) {
+    return true;
+  }
+  return !t.identity.empty() &&
+         std::all_of(t.identity.begin(), t.identity.end(), [&](const auto& k) {
+           const auto* c = t.find(k.name);
+           return c != nullptr && (c->not_null || t.keys[0].index.empty());
+         });
+}
+
 result<void> check_keys(const table_info& t, const fence_request& r) {
+  if (r.guard != guard_mode::none && !has_address(t)) {
+    return fail(
+        errc::schema_mismatch,
+        fmt::format("columns of '{}' are called rowid, oid and _rowid_, "
+                    "and it has no primary key that is NOT NULL, so a "
+                    "guard could not tell its rows apart; give it a "
+                    "primary key or rename one of them",
+                    t.name));
+  }
   for (const auto& key : t.keys) {
     for (const auto& c : key.columns) {
       if (same(c.name, r.column)) {
@@ -138,8 +159,10 @@ result<void> check_column(connection& db, const table_info& t,
   if (!c.not_null) {
     return mismatch("may be NULL, which is neither above nor below a token");
   }
-  if (c.default_sql && *c.default_sql != "0") {
-    return mismatch(fmt::format("has the default {}", *c.default_sql));
+  if (!c.default_sql || *c.default_sql != "0") {
+    return mismatch(c.default_sql
+                        ? fmt::format("has the default {}", *c.default_sql)
+                        : "has no default, so an insert would have to name it");
   }
   return check_contents(db, t, c.name);
 }
@@ -171,6 +194,27 @@ result<std::vector<present_trigger>> guards_on(connection& db,
     }
     found.push_back({find->text(0), find->text(1)});
   }
+}
+
+// A guard goes on with the fences that are there. Under another name they
+// would start at 0 again.
+result<void> check_guarded_column(const std::vector<present_trigger>& present,
+                                  const table_info& t, const fence_request& r) {
+  for (const auto& c : t.columns) {
+    if (same(c.name, r.column)) {
+      continue;
+    }
+    const auto uses = fmt::format("WHEN new.{} IS NOT", quoted(c.name));
+    for (const auto& p : present) {
+      if (p.sql.find(uses) != std::string::npos) {
+        return fail(errc::schema_mismatch,
+                    fmt::format("the guard of '{}' keeps its tokens in the "
+                                "column '{}', not in '{}'; name that column",
+                                t.name, c.name, r.column));
+      }
+    }
+  }
+  return {};
 }
 
 bool listed(const std::vector<guard_trigger>& all, std::string_view name,
@@ -240,6 +284,49 @@ void note_guard(const table_info& t, guard_mode mode, bool had_guard,
       "looks for rows in the way by every key there is");
 }
 
+std::string squeezed(std::string_view sql) {
+  std::string out;
+  for (const char c : sql) {
+    if (c != ' ' && c != '\t' && c != '\n' && c != '\r') {
+      out += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    }
+  }
+  return out;
+}
+
+// RAISE(IGNORE) after a write keeps the write and skips the triggers that
+// would have come, the stamp of the guard among them.
+result<void> note_skippers(connection& db, const std::string& table,
+                           std::vector<std::string>& found) {
+  auto find = db.prepare(
+      "SELECT name, sql FROM main.sqlite_schema WHERE type = 'trigger' "
+      "AND name NOT GLOB 'lastdoor_guard_*' AND tbl_name = ?1 COLLATE NOCASE "
+      "ORDER BY name",
+      planning);
+  if (!find) {
+    return find.error();
+  }
+  find->bind(1, std::string_view{table});
+  for (;;) {
+    auto more = find->step(planning);
+    if (!more) {
+      return more.error();
+    }
+    if (!*more) {
+      return {};
+    }
+    const auto sql = squeezed(find->view(1));
+    if (sql.find("after") != std::string::npos &&
+        sql.find("raise(ignore)") != std::string::npos) {
+      found.push_back(fmt::format(
+          "the trigger '{}' of table {} says RAISE(IGNORE) after a write, "
+          "which can keep the guard from putting the token into the row: "
+          "make it a BEFORE trigger, or let it raise another way",
+          find->text(0), table));
+    }
+  }
+}
+
 result<bool> matches_release(connection& db, const std::string& table) {
   auto present = guards_on(db, table);
   if (!present) {
@@ -279,6 +366,13 @@ result<fence_plan> make_plan(connection& db, const fence_request& r) {
   if (auto ok = check_keys(*t, r); !ok) {
     return ok.error();
   }
+  auto present = guards_on(db, t->name);
+  if (!present) {
+    return present.error();
+  }
+  if (auto ok = check_guarded_column(*present, *t, r); !ok) {
+    return ok.error();
+  }
   fence_plan plan;
   const auto* column = t->find(r.column);
   if (column == nullptr) {
@@ -290,10 +384,6 @@ result<fence_plan> make_plan(connection& db, const fence_request& r) {
     note_column(*t, plan);
   } else if (auto ok = check_column(db, *t, *column); !ok) {
     return ok.error();
-  }
-  auto present = guards_on(db, t->name);
-  if (!present) {
-    return present.error();
   }
   plan_guard(
       *present,
@@ -337,6 +427,9 @@ result<std::vector<std::string>> guard_differences(connection& db) {
           "the guard of table {} is not what this release makes for it: run "
           "lastdoor migrate add-fence again",
           table));
+    }
+    if (auto ok = note_skippers(db, table, found); !ok) {
+      return ok.error();
     }
   }
   return found;

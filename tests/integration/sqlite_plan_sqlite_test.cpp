@@ -72,7 +72,9 @@ TEST_F(SqlitePlan, S02_RefusesAColumnThatIsNoFence) {
       {"f INTEGER NOT NULL AS (1)", "schema_mismatch"},
       {"f INTEGER NOT NULL UNIQUE", "invalid_argument"},
       {"f INTEGER NOT NULL DEFAULT 0", "ok"},
-      {"f bigint NOT NULL", "ok"},
+      {"f bigint NOT NULL DEFAULT 0", "ok"},
+      // An insert that does not name it would fail.
+      {"f INTEGER NOT NULL", "schema_mismatch"},
   };
   for (const auto& [column, outcome] : columns) {
     db_.must(std::string{"DROP TABLE IF EXISTS t; CREATE TABLE t (id, "} +
@@ -182,7 +184,9 @@ TEST_F(SqlitePlan, C08_OddNamesAreGuardedAsTheyAre) {
   }
   EXPECT_EQ(sqlite::migrate_verify(file_.path).value(),
             std::vector<std::string>{});
-  EXPECT_EQ(add({.table = "A", .guard = guard_mode::audit}), "ok");
+  EXPECT_EQ(
+      add({.table = "A", .column = "the \"fence", .guard = guard_mode::audit}),
+      "ok");
 }
 
 // A partial index keeps apart only the rows that its condition holds of.
@@ -264,6 +268,48 @@ TEST_F(SqlitePlan, S03_AuditSeesTheDefaultInPlaceOfNull) {
   EXPECT_EQ(db_.one("SELECT substr(reason, 1, 11) FROM lastdoor_audit "
                     "ORDER BY id LIMIT 1"),
             "stale_token");
+}
+
+TEST_F(SqlitePlan, VerifyNamesATriggerThatMaySkipTheStamp) {
+  db_.must("CREATE TABLE t (id INTEGER PRIMARY KEY, v)");
+  ASSERT_EQ(add({.table = "t", .guard = strict}), "ok");
+  db_.must(
+      "CREATE TRIGGER harmless BEFORE INSERT ON t WHEN new.v = 0 "
+      "BEGIN SELECT RAISE(IGNORE); END");
+  EXPECT_TRUE(sqlite::migrate_verify(file_.path).value().empty());
+  db_.must(
+      "CREATE TRIGGER skips AFTER INSERT ON t "
+      "BEGIN SELECT raise ( Ignore ); END");
+  const auto found = sqlite::migrate_verify(file_.path).value();
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_NE(found[0].find("'skips'"), std::string::npos) << found[0];
+}
+
+TEST_F(SqlitePlan, AnotherColumnThanTheGuardsIsRefused) {
+  db_.must("CREATE TABLE t (id INTEGER PRIMARY KEY, v)");
+  for (const auto mode : {strict, guard_mode::audit}) {
+    ASSERT_EQ(add({.table = "t", .guard = mode}), "ok");
+    file_.plain().must(
+        "ALTER TABLE t RENAME COLUMN fence_token TO \"my fence\"");
+    for (const auto other : {guard_mode::none, mode}) {
+      const auto r =
+          sqlite::add_fence(file_.path, {.table = "t", .guard = other});
+      ASSERT_EQ(outcome_of(r), "schema_mismatch");
+      EXPECT_NE(r.error().text().find("'my fence'"), std::string::npos);
+    }
+    EXPECT_EQ(db_.one("SELECT count(*) FROM pragma_table_info('t')"), "3");
+    EXPECT_EQ(add({.table = "t", .column = "my fence", .guard = mode}), "ok");
+    file_.plain().must(
+        "ALTER TABLE t RENAME COLUMN \"my fence\" TO fence_token");
+  }
+}
+
+TEST_F(SqlitePlan, ATableWithoutAnAddressIsRefused) {
+  db_.must("CREATE TABLE t (rowid TEXT, oid TEXT, _rowid_ TEXT, v)");
+  EXPECT_EQ(add({.table = "t"}), "ok");
+  const auto r = sqlite::add_fence(file_.path, {.table = "t", .guard = strict});
+  ASSERT_EQ(outcome_of(r), "schema_mismatch");
+  EXPECT_NE(r.error().text().find("primary key"), std::string::npos);
 }
 
 // SQLite's foreign key actions fire triggers, unlike MariaDB's (L12).
