@@ -6,11 +6,13 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <exception>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "cli/commands.hpp"
 #include "cli/output.hpp"
+#include "fencing/text.hpp"
 #include "lastdoor/version.hpp"
 
 namespace lastdoor::cli {
@@ -50,13 +52,46 @@ void build(CLI::App& root, invocation& call) {
 }
 
 // A caller may have closed one of them. Whatever is opened next would take its
-// number, and an error message would end up in there.
+// number, and an error message would end up in there. What is written to a
+// closed stdout fails as before.
 void keep_standard_descriptors() noexcept {
   for (int fd = 0; fd < 3; ++fd) {
     if (::fcntl(fd, F_GETFD) < 0) {
-      ::open("/dev/null", O_RDWR);  // takes the lowest free number
+      // Takes the lowest free number.
+      ::open("/dev/null", fd == 1 ? O_RDONLY : O_RDWR);
     }
   }
+}
+
+// "--name=" with nothing behind it: the parser would take the next word for
+// the value, as when the variable in --name="$X" is empty.
+std::optional<error> empty_value(const std::vector<std::string>& words) {
+  for (const auto& word : words) {
+    if (word.starts_with("--") && word.find('=') == word.size() - 1) {
+      return fail(errc::invalid_argument,
+                  fmt::format("{} must not be empty",
+                              printable(word.substr(0, word.size() - 1))));
+    }
+  }
+  return std::nullopt;
+}
+
+// The first word that stands where a command should and is none.
+std::optional<std::string> unknown_command(
+    const CLI::App& root, const std::vector<std::string>& words) {
+  const CLI::App* at = &root;
+  for (const auto& word : words) {
+    if (word.starts_with('-') || at->get_subcommands({}).empty()) {
+      break;
+    }
+    const auto named = at->get_subcommands(
+        [&](const CLI::App* c) { return c->get_name() == word; });
+    if (named.empty()) {
+      return word;
+    }
+    at = named.front();
+  }
+  return std::nullopt;
 }
 
 error usage(const std::string& what) {
@@ -70,6 +105,13 @@ int dispatch(int argc, char** argv, invocation& call) {
   auto words = own_words(argc, argv, call);
   // Also for errors that are found before the flag would be read.
   call.json = std::find(words.begin(), words.end(), "--json") != words.end();
+  if (const auto empty = empty_value(words)) {
+    return output{call.json}.failed(*empty);
+  }
+  if (const auto word = unknown_command(root, words)) {
+    return output{call.json}.failed(
+        usage(fmt::format("there is no command '{}'", printable(*word))));
+  }
   std::reverse(words.begin(), words.end());  // as CLI11 wants them
   try {
     root.parse(std::move(words));

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "cli/output.hpp"
@@ -161,6 +162,29 @@ TEST_F(CliCommands, AcquireWhoseAnswerIsNotTakenLeavesNothingHeld) {
   EXPECT_EQ(lease("a").at("held"), false);
 }
 
+TEST_F(CliCommands, AnEmptyValueNeverTakesTheNextWord) {
+  migrate();
+  sql_script("CREATE TABLE t (id INTEGER PRIMARY KEY)", "shop.db");
+  const auto before = schema("shop.db");
+  for (std::vector<std::string> call :
+       {std::vector<std::string>{"run", "--locks", locks(),
+                                 "--resource=", "--quiet", "--", "true"},
+        {"acquire", "--resource", "a", "--locks=", "--json"},
+        {"migrate", "add-fence", "--store", store(), "--table", "t",
+         "--column=", "--dry-run"}}) {
+    const auto r = run_tool(call);
+    EXPECT_EQ(r.code, 211) << r.out << r.err;
+    EXPECT_NE(r.err.find(" must not be empty"), std::string::npos) << r.err;
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "locks.db"));
+  EXPECT_EQ(schema("shop.db"), before);
+  // The words of the command are its own.
+  EXPECT_EQ(run_tool({"run", "--locks", locks(), "--resource", "a", "--",
+                      "true", "--x="})
+                .code,
+            0);
+}
+
 TEST_F(CliCommands, TextNamesResourceTokenAndOwner) {
   const auto r = run_tool({"acquire", "--locks", locks(), "--resource", "a/b"});
   EXPECT_EQ(r.code, 0);
@@ -255,6 +279,10 @@ TEST_F(CliCommands, ErrorsAreJsonObjectsWhenJsonIsAskedFor) {
   EXPECT_TRUE(e.at("presented").is_string());
   EXPECT_TRUE(e.at("seen").is_string());
   EXPECT_TRUE(e.at("retry_after_ms").is_number());
+  for (const std::vector<std::string>& call :
+       {std::vector<std::string>{"frob"}, {"migrate", "frob"}}) {
+    EXPECT_NE(run_tool(call).err.find("'frob'"), std::string::npos);
+  }
   // Also when the command line itself is wrong.
   EXPECT_EQ(
       json::parse(run_tool({"acquire", "--json"}).out).at("error").at("code"),
