@@ -35,6 +35,14 @@ error about(error e, const grant& g) {
   return e;
 }
 
+result<mark> stored_mark(const statement& row, int column) {
+  if (!row.is_integer(column)) {
+    return fail(errc::damaged, fmt::format("the mark is {}, which is no token",
+                                           row.any(column).describe()));
+  }
+  return mark::from_store(row.integer(column));
+}
+
 std::optional<error> guard_refusal(sqlite3* db) {
   constexpr std::string_view prefix = "lastdoor: ";
   if (sqlite3_extended_errcode(db) != SQLITE_CONSTRAINT_TRIGGER) {
@@ -91,7 +99,11 @@ result<claimed> ledger::claim(const grant& g) {
   if (row.view(2) != g.source().str()) {
     return other_source(g, row.view(2));
   }
-  const std::int64_t seen = row.integer(0);
+  const auto stored = stored_mark(row, 0);
+  if (!stored) {
+    return about(stored.error(), g);
+  }
+  const std::int64_t seen = stored->value();
   if (seen > g.token().value()) {
     return about(fail(errc::stale_token, "the store has seen a newer token"), g)
         .seen(seen);
@@ -241,7 +253,7 @@ result<void> ledger::remember_sequence(const grant& g, std::int64_t number) {
   return {};
 }
 
-result<std::int64_t> ledger::mark_of(std::string_view resource) {
+result<mark> ledger::mark_of(std::string_view resource) {
   auto read =
       db_->prepare("SELECT token FROM main.lastdoor_marks WHERE resource = ?1",
                    "reading the mark");
@@ -252,7 +264,7 @@ result<std::int64_t> ledger::mark_of(std::string_view resource) {
   if (!there) {
     return there.error();
   }
-  return *there ? read->integer(0) : std::int64_t{0};
+  return *there ? stored_mark(*read, 0) : mark{};
 }
 
 }  // namespace lastdoor::sqlite

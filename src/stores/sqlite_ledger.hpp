@@ -51,8 +51,8 @@ class ledger {
   [[nodiscard]] result<void> remember_sequence(const grant& g,
                                                std::int64_t number);
 
-  // The mark as it is; 0 when there is none.
-  [[nodiscard]] result<std::int64_t> mark_of(std::string_view resource);
+  // The mark as it is; `damaged` when it is no token.
+  [[nodiscard]] result<mark> mark_of(std::string_view resource);
 
  private:
   using prepared = sqlite_driver::statement;
@@ -69,6 +69,10 @@ class ledger {
   bool guarded_{false};
   int guarded_at_{-1};
 };
+
+// A token as the file has it; `damaged` when it is none.
+[[nodiscard]] result<mark> stored_mark(const sqlite_driver::statement& row,
+                                       int column);
 
 // An error with the grant's resource and token.
 [[nodiscard]] error about(error e, const grant& g);

@@ -194,7 +194,7 @@ result<mark> sqlite_store::impl::read_mark(const resource_name& r) {
   if (!seen) {
     return error{seen.error()}.about(r.str());
   }
-  return mark::from_store(*seen);
+  return seen;
 }
 
 result<std::vector<mark_status>> sqlite_store::impl::list_marks(
@@ -227,7 +227,7 @@ result<std::vector<mark_status>> sqlite_store::impl::list_marks(
     if (!*more) {
       return marks;
     }
-    auto token = mark::from_store((*page)->integer(1));
+    auto token = sqlite::stored_mark(**page, 1);
     if (!token) {
       return error{token.error()}.about((*page)->view(0));
     }
@@ -255,7 +255,7 @@ result<mark> sqlite_store::impl::highest_mark() {
   if (!there) {
     return there.error();
   }
-  return mark::from_store((*highest)->integer(0));
+  return sqlite::stored_mark(**highest, 0);
 }
 
 namespace {

@@ -185,6 +185,20 @@ TEST_F(CliCommands, AnEmptyValueNeverTakesTheNextWord) {
             0);
 }
 
+TEST_F(CliCommands, ADamagedMarkIsNotShownAsNone) {
+  migrate();
+  sql_script(
+      "PRAGMA ignore_check_constraints=ON; INSERT INTO lastdoor_marks "
+      "VALUES ('a', 'abc', 'x', 'sqlite/default', 0)",
+      "shop.db");
+  answer({"status", "--store", store()}, exit_code(errc::damaged));
+  answer({"status", "--store", store(), "--resource", "a"},
+         exit_code(errc::damaged));
+  const auto r = run_tool({"migrate", "verify", "--store", store()});
+  EXPECT_EQ(r.code, exit_code(errc::schema_mismatch));
+  EXPECT_NE(r.err.find("mark of 'a'"), std::string::npos) << r.err;
+}
+
 TEST_F(CliCommands, TextNamesResourceTokenAndOwner) {
   const auto r = run_tool({"acquire", "--locks", locks(), "--resource", "a/b"});
   EXPECT_EQ(r.code, 0);
