@@ -10,6 +10,7 @@
 #include "cli/durations.hpp"
 #include "cli/output.hpp"
 #include "cli/run/signals.hpp"
+#include "fencing/text.hpp"
 
 namespace lastdoor::cli {
 
@@ -48,14 +49,31 @@ std::string to_text(const grant& g, duration left) {
   return fmt::format(
       "resource  {}\ntoken     {}\nowner     {}\nsource    {}\n"
       "valid for {} ms\n",
-      g.resource().str(), g.token().to_string(), g.owner().str(),
+      printable(g.resource().str()), g.token().to_string(), g.owner().str(),
       g.source().str(), whole_ms(left));
+}
+
+// Nobody learnt the owner value, so nobody else could release it.
+int take_back(lease& held, const output& out) {
+  const bool freed = held.release().has_value();
+  return out.failed(
+      fail(freed ? errc::unavailable : errc::in_doubt,
+           freed ? "the answer could not be written to stdout, so the lock "
+                   "was given back"
+                 : "the answer could not be written to stdout, and the lock "
+                   "may stay held until its TTL is over")
+          .about(held.grant().resource().str()));
 }
 
 int acquire_and_leave(const acquire_arguments& a, const output& out) {
   auto options = options_of(a);
   if (!options) {
     return out.failed(options.error());
+  }
+  if (!output::has_reader()) {
+    return out.failed(fail(errc::invalid_argument,
+                           "stdout is closed, so nobody would learn the owner "
+                           "value that release needs"));
   }
   auto inbox = signal_inbox::open({SIGINT, SIGTERM, SIGHUP, SIGQUIT});
   if (!inbox) {
@@ -80,11 +98,9 @@ int acquire_and_leave(const acquire_arguments& a, const output& out) {
   }
   const grant g = (*held)->grant();
   const duration left = (*held)->remaining();
-  const int code = out.done(to_json(g, left), to_text(g, left));
-  if (code != 0) {
-    // Nobody learnt the owner value, so nobody could release it.
-    held.reset();
-    return code;
+  if (!output::write(out.as_json() ? dump(to_json(g, left)) + '\n'
+                                   : to_text(g, left))) {
+    return take_back(**held, out);
   }
   std::move(**held).orphan();
   return 0;

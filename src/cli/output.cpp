@@ -1,5 +1,6 @@
 #include "cli/output.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -69,6 +70,11 @@ json to_json(const error& e) {
 
 std::string dump(const json& j) {
   return j.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+bool output::has_reader() noexcept {
+  const int flags = ::fcntl(1, F_GETFL);
+  return flags >= 0 && (flags & O_ACCMODE) != O_RDONLY;
 }
 
 bool output::write(std::string_view text) {

@@ -51,6 +51,9 @@ class output {
   // A remark on stderr that changes nothing: "lastdoor: <text>".
   void note(std::string_view text) const;
 
+  // False when stdout was closed before the tool began.
+  [[nodiscard]] static bool has_reader() noexcept;
+
   // Writes to stdout and flushes; false when it could not be written.
   [[nodiscard]] static bool write(std::string_view text);
 

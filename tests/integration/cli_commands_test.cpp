@@ -158,8 +158,20 @@ TEST_F(CliCommands, AcquireWhoseAnswerIsNotTakenLeavesNothingHeld) {
   full.stdout_path = "/dev/full";
   const auto r = run_tool(
       {"acquire", "--locks", locks(), "--resource", "a", "--json"}, full);
-  EXPECT_EQ(r.code, exit_code(errc::in_doubt)) << r.err;
+  EXPECT_EQ(r.code, exit_code(errc::unavailable)) << r.err;
+  EXPECT_NE(r.err.find("unavailable on 'a': "), std::string::npos) << r.err;
+  EXPECT_NE(r.err.find("given back"), std::string::npos) << r.err;
   EXPECT_EQ(lease("a").at("held"), false);
+}
+
+TEST_F(CliCommands, AcquireWithAClosedStdoutTakesNothing) {
+  tool_setup shell;
+  shell.program = "/bin/sh";
+  const auto r = run_tool({"-c", "exec \"$@\" >&-", "sh", LASTDOOR_TOOL,
+                           "acquire", "--locks", locks(), "--resource", "a"},
+                          shell);
+  EXPECT_EQ(r.code, exit_code(errc::invalid_argument)) << r.err;
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "locks.db"));
 }
 
 TEST_F(CliCommands, AnEmptyValueNeverTakesTheNextWord) {
@@ -203,6 +215,9 @@ TEST_F(CliCommands, TextNamesResourceTokenAndOwner) {
   const auto r = run_tool({"acquire", "--locks", locks(), "--resource", "a/b"});
   EXPECT_EQ(r.code, 0);
   EXPECT_TRUE(r.out.starts_with("resource  a/b\ntoken     ")) << r.out;
+  const auto odd =
+      run_tool({"acquire", "--locks", locks(), "--resource", "a\x1b[1m"});
+  EXPECT_TRUE(odd.out.starts_with("resource  a\\x1b[1m\n")) << odd.out;
   const auto s = run_tool({"status", "--locks", locks(), "--resource", "a/b"});
   EXPECT_NE(s.out.find("LAST TOKEN"), std::string::npos);
   EXPECT_NE(s.out.find("a/b"), std::string::npos);
