@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "cli/redact.hpp"
@@ -200,5 +202,17 @@ result<std::unique_ptr<migrator>> open_migrator(std::string_view url) {
 }
 
 #endif
+
+result<lock_service> open_existing_locks(std::string_view url) {
+  auto u = parse_url("--locks", url);
+  if (!u) {
+    return u.error();
+  }
+  std::error_code ec;
+  if (u->scheme == "sqlite" && !std::filesystem::exists(u->path, ec)) {
+    return fail(errc::missing, fmt::format("there is no file '{}'", u->path));
+  }
+  return open_locks(url);
+}
 
 }  // namespace lastdoor::cli

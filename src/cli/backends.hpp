@@ -33,6 +33,10 @@ struct backend_url {
 [[nodiscard]] result<lock_service> open_locks(
     std::string_view url, lock_service_options options = {});
 
+// The same for those who only look: `missing` when there is no file, instead
+// of making one.
+[[nodiscard]] result<lock_service> open_existing_locks(std::string_view url);
+
 [[nodiscard]] result<std::unique_ptr<store>> open_store(std::string_view url);
 
 // lastdoor's tables in one database.

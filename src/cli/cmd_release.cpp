@@ -46,7 +46,7 @@ result<grant> grant_of(const release_arguments& a, lock_service& locks) {
 }
 
 int act(const release_arguments& a, const output& out) {
-  auto locks = open_locks(a.locks);
+  auto locks = open_existing_locks(a.locks);
   if (!locks) {
     return out.failed(locks.error());
   }

@@ -66,7 +66,7 @@ result<page> read_marks(const status_arguments& a) {
 }
 
 result<void> read_leases(const status_arguments& a, page& p) {
-  auto locks = open_locks(a.locks);
+  auto locks = open_existing_locks(a.locks);
   if (!locks) {
     return locks.error();
   }

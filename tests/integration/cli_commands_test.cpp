@@ -174,6 +174,15 @@ TEST_F(CliCommands, AcquireWithAClosedStdoutTakesNothing) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "locks.db"));
 }
 
+TEST_F(CliCommands, WhoOnlyLooksMakesNoFile) {
+  answer({"status", "--locks", locks(), "--resource", "a"},
+         exit_code(errc::missing));
+  answer({"release", "--locks", locks(), "--resource", "a", "--owner",
+          std::string(40, 'a')},
+         exit_code(errc::missing));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "locks.db"));
+}
+
 TEST_F(CliCommands, AnEmptyValueNeverTakesTheNextWord) {
   migrate();
   sql_script("CREATE TABLE t (id INTEGER PRIMARY KEY)", "shop.db");
