@@ -21,6 +21,40 @@ struct handover_report {
   mark floor;
 };
 
+// A retired name never comes back, so a mistake in it must stop here: when
+// marks are of a third source, and none of the one that is named. With no
+// marks at all, and for a repeat, nothing can be lost.
+result<void> check_bound(store& s, const source_name& from,
+                         const source_name& to) {
+  constexpr std::size_t page = 1000;
+  std::string after, other;
+  for (;;) {
+    auto marks = s.list_marks(after, page);
+    if (!marks) {
+      return marks.error();
+    }
+    for (const auto& m : *marks) {
+      if (m.source == from.str()) {
+        return {};
+      }
+      if (m.source != to.str() && other.empty()) {
+        other = m.source;
+      }
+    }
+    if (marks->size() < page) {
+      break;
+    }
+    after = marks->back().resource;
+  }
+  if (other.empty()) {
+    return {};
+  }
+  return fail(errc::missing,
+              fmt::format("no mark is of source '{}', but there are marks of "
+                          "'{}'; nothing was handed over",
+                          from.str(), other));
+}
+
 result<handover_report> hand_over(const handover_arguments& a) {
   auto from = source_name::parse(a.from);
   auto to = source_name::parse(a.to);
@@ -40,6 +74,9 @@ result<handover_report> hand_over(const handover_arguments& a) {
   auto s = open_store(a.store);
   if (!s) {
     return s.error();
+  }
+  if (auto ok = check_bound(**s, *from, *to); !ok) {
+    return ok.error();
   }
   // First the floor, so that no token of the new source is ever below a mark.
   auto floor = (*s)->highest_mark();

@@ -478,6 +478,10 @@ TEST_F(CliCommands, HandoverRaisesTheNewSourceAboveEveryMark) {
   answer({"handover", "--store", store(), "--locks", next, "--from",
           "sqlite/default", "--to", "sqlite/default"},
          exit_code(errc::invalid_argument));
+  const json typo = answer({"handover", "--store", store(), "--locks", next,
+                            "--from", "sqlite/defualt", "--to", "sqlite/next"},
+                           exit_code(errc::missing));
+  EXPECT_NE(typo.dump().find("'sqlite/default'"), std::string::npos);
   const json done = answer({"handover", "--store", store(), "--locks", next,
                             "--from", "sqlite/default", "--to", "sqlite/next"});
   EXPECT_EQ(done.at("marks"), 1);
