@@ -24,7 +24,7 @@ constexpr std::string_view known_elsewhere[] = {"redis", "redlock",
 error refuse(std::string_view option, std::string_view url,
              std::string_view why) {
   return fail(errc::invalid_argument,
-              fmt::format("{}: '{}' {}", option, redacted(url), why));
+              fmt::format("{}: '{}' {}", option, shown_url(url), why));
 }
 
 // "?namespace=NAME" at the end. Any other '?' belongs to the path.

@@ -48,7 +48,10 @@ TEST(CliUrls, KnownBackEndsThatAreNotBuiltInSaySo) {
 TEST(CliUrls, NoMessageShowsAPassword) {
   for (const char* url :
        {"redis://u:hunter2@h", "rediss://:hunter2@h:1", "mysql://a:hunter2@b/c",
-        "postgresql://h/db?password=hunter2", "sqlite://x:hunter2@y"}) {
+        "postgresql://h/db?password=hunter2", "sqlite://x:hunter2@y",
+        "postgres:host=h password = hunter2", "postgres:hunter2",
+        "postgres://u:hunter2", "redis://hunter2@h", "redlock:u:hunter2@h1",
+        "postgresql://h/d?sslkey=hunter2", "hunter2", "u:hunter2@h"}) {
     const auto locks = open_locks(url);
     ASSERT_FALSE(locks.has_value()) << url;
     EXPECT_EQ(locks.error().message().find("hunter2"), std::string::npos)
@@ -75,7 +78,14 @@ INSTANTIATE_TEST_SUITE_P(
         redaction{"", ""}, redaction{"sqlite:/a/b.db", "sqlite:/a/b.db"},
         redaction{"sqlite:a@b:c.db", "sqlite:a@b:c.db"},
         redaction{"redis://h:6379/0", "redis://h:6379/0"},
-        redaction{"redis://user@h", "redis://user@h"},
+        redaction{"postgres://user@h", "postgres://user@h"},
+        // In a Redis URL a lone user is often meant as the password.
+        redaction{"redis://pw@h", "redis://***@h"},
+        redaction{"postgres://u:pw", "postgres://u:***"},
+        redaction{"postgres:u:pw@h", "postgres:u:***@h"},
+        redaction{"redlock:u:pw@h1,h2", "redlock:u:***@h1,h2"},
+        redaction{"postgresql://h/d?sslkey=k&key=k",
+                  "postgresql://h/d?sslkey=***&key=***"},
         redaction{"redis://user:pw@h:1", "redis://user:***@h:1"},
         redaction{"redis://:pw@h", "redis://:***@h"},
         // An '@', a ':' or a '/' in the password itself.
@@ -88,6 +98,12 @@ INSTANTIATE_TEST_SUITE_P(
         redaction{"postgresql://h/d?a=b&SSLPassword=x",
                   "postgresql://h/d?a=b&SSLPassword=***"},
         redaction{"x://h?auth_token=x;y=1", "x://h?auth_token=***;y=1"},
+        redaction{"postgres:host=h password = pw user=u",
+                  "postgres:host=h password = *** user=u"},
+        redaction{"PGPASSWORD='p\\' w' user=u", "PGPASSWORD=*** user=u"},
+        // Text that is nobody's secret.
+        redaction{"busy on 'token=abc'", "busy on 'token=abc'"},
+        redaction{"author=me redis:a:b", "author=me redis:a:b"},
         redaction{"host=h password=pw user=u", "host=h password=*** user=u"}));
 
 TEST(CliRedaction, ReachesEveryWordOfAMessage) {
