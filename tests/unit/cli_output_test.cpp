@@ -63,6 +63,9 @@ TEST(CliRunPlan, GraceAndSafetyTakeHalfTheTtlAtMost) {
   EXPECT_EQ(plan_times(10s, 0s).value().grace, 0s);
   EXPECT_EQ(plan_times(10s, 4501ms).code(), errc::invalid_argument);
   EXPECT_EQ(plan_times(100ms, std::nullopt).code(), errc::invalid_argument);
+  const auto tiny = plan_times(1ms, std::nullopt);
+  EXPECT_EQ(tiny.error().text().find("--grace 0"), std::string::npos);
+  EXPECT_TRUE(tiny.error().text().starts_with("--ttl 1ms is too short"));
   EXPECT_EQ(plan_times(duration::max(), duration::max()).code(),
             errc::invalid_argument);
 }

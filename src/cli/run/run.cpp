@@ -160,6 +160,13 @@ result<time_plan> plan_times(duration ttl, std::optional<duration> grace) {
       std::clamp<duration>(ttl / 20, milliseconds{50}, seconds{1});
   const duration wanted =
       grace ? *grace : std::min<duration>(ttl / 4, seconds{10});
+  if (wanted > ttl / 2 - safety && !grace) {
+    return fail(errc::invalid_argument,
+                fmt::format("--ttl {} is too short to end a command in: half "
+                            "of it must hold a safety margin of {} and the "
+                            "grace, a quarter unless --grace says less",
+                            format_duration(ttl), format_duration(safety)));
+  }
   if (wanted > ttl / 2 - safety) {
     return fail(errc::invalid_argument,
                 fmt::format("--grace {} does not fit in --ttl {}: with a "
