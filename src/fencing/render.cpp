@@ -216,6 +216,27 @@ void returning(writer& w) {
   }
 }
 
+// column + operand. SQLite answers a floating point number, near enough to be
+// wrong, when the sum of two integers does not fit; abs() of the least integer
+// fails with "integer overflow" instead.
+template <class Operand>
+void sum(writer& w, std::string_view column, std::string_view sign,
+         const Operand& operand) {
+  const auto plain = [&] { operand(w.column(column).text(sign)); };
+  if (!w.is(dialect::sqlite)) {
+    plain();
+    return;
+  }
+  w.text("CASE WHEN typeof(").column(column).text(") = 'integer' AND typeof(");
+  operand(w);
+  w.text(") = 'integer' AND typeof(");
+  plain();
+  w.text(") = 'real' THEN abs(-9223372036854775807 - (typeof(");
+  w.column(column).text(") = 'integer')) ELSE ");
+  plain();
+  w.text(" END");
+}
+
 void render_update(writer& w) {
   // OR ABORT: a table may say ON CONFLICT REPLACE of itself, and that would
   // delete rows whose fence nobody looked at.
@@ -224,10 +245,15 @@ void render_update(writer& w) {
   const auto& all = w.what().assignments();
   for (std::size_t i = 0; i < all.size(); ++i) {
     w.name(all[i].column).text(" = ");
-    if (all[i].how != change::set) {
-      w.column(all[i].column).text(all[i].how == change::add ? " + " : " - ");
+    const auto operand = [&](writer& to) {
+      to.bind({origin::assignment, at(i)});
+    };
+    if (all[i].how == change::set) {
+      operand(w);
+    } else {
+      sum(w, all[i].column, all[i].how == change::add ? " + " : " - ", operand);
     }
-    w.bind({origin::assignment, at(i)}).text(", ");
+    w.text(", ");
   }
   w.name(w.options().fence_column).text(" = ").token();
   row_conditions(w);
@@ -291,10 +317,15 @@ void conflict_clause(writer& w) {
   w.text(") DO UPDATE SET ");
   for (const auto& a : w.what().assignments()) {
     w.name(a.column).text(" = ");
-    if (a.how != change::set) {
-      w.column(a.column).text(" + ");
+    const auto offered = [&](writer& to) {
+      to.text("excluded.").name(a.column);
+    };
+    if (a.how == change::set) {
+      offered(w);
+    } else {
+      sum(w, a.column, " + ", offered);
     }
-    w.text("excluded.").name(a.column).text(", ");
+    w.text(", ");
   }
   w.name(w.options().fence_column).text(" = excluded.");
   w.name(w.options().fence_column).text(" WHERE ");

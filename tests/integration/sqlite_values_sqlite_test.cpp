@@ -2,7 +2,11 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <array>
+#include <cstdint>
 #include <lastdoor/testing/store_contract_client.hpp>
+#include <limits>
+#include <string>
 
 #include "stores/sqlite_store_impl.hpp"
 #include "support/sqlite_file.hpp"
@@ -86,6 +90,33 @@ TEST_F(SqliteStoreValues, ValuesOfEveryKindArriveAsTheyAre) {
   }
   EXPECT_EQ(write(s, upsert("t").key("id", 2).subtract("v", 2.5)), "ok");
   EXPECT_EQ(one("SELECT v FROM t WHERE id = 2"), "-2.5");
+}
+
+// SQLite would make it a floating point number, near 2^63 and not it.
+TEST_F(SqliteStoreValues, ASumThatDoesNotFitIsRefused) {
+  make_items();
+  auto s = file_.open();
+  constexpr auto most = std::numeric_limits<std::int64_t>::max();
+  ASSERT_EQ(write(s, update("items").key("id", "a").set("qty", most - 1)),
+            "ok");
+  const auto more = [](std::int64_t n) {
+    return std::array{update("items").key("id", "a").add("qty", n),
+                      update("items").key("id", "a").subtract("qty", -n),
+                      update("items").every_row().add("qty", n),
+                      upsert("items").key("id", "a").add("qty", n)};
+  };
+  for (const auto& what : more(2)) {
+    EXPECT_EQ(write(s, what), "invalid_argument");
+    EXPECT_EQ(one("SELECT qty FROM items"), std::to_string(most - 1));
+  }
+  for (const auto& what : more(1)) {
+    EXPECT_EQ(write(s, what), "ok");
+    EXPECT_EQ(one("SELECT qty FROM items"), std::to_string(most));
+    ASSERT_EQ(write(s, update("items").key("id", "a").subtract("qty", 1)),
+              "ok");
+  }
+  EXPECT_EQ(write(s, update("items").key("id", "a").add("qty", 0.5)), "ok");
+  EXPECT_EQ(one("SELECT typeof(qty) FROM items"), "real");
 }
 
 }  // namespace

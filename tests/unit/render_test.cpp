@@ -39,17 +39,29 @@ statement take_three() {
       .returning({"qty"});
 }
 
+// SQLite's sum, or the refusal of one that does not fit.
+std::string sum(const std::string& column, const std::string& sign,
+                const std::string& operand) {
+  const std::string plain = column + sign + operand;
+  return "CASE WHEN typeof(" + column + ") = 'integer' AND typeof(" + operand +
+         ") = 'integer' AND typeof(" + plain +
+         ") = 'real' THEN abs(-9223372036854775807 - (typeof(" + column +
+         ") = 'integer')) ELSE " + plain + " END";
+}
+
 TEST(RenderUpdate, SqliteChecksFenceAndLedgerInOneStatement) {
   const auto r = render_write(take_three(), in(dialect::sqlite, true));
   EXPECT_EQ(
       r.sql,
-      R"(UPDATE OR ABORT "inventory" SET "qty" = "inventory"."qty" - ?1, )"
-      R"("note" = ?2, "fence_token" = ?3 WHERE "inventory"."sku" = ?4 )"
-      R"(AND "inventory"."qty" >= ?5 )"
-      R"(AND +"inventory"."fence_token" <= +?3 )"
-      R"(AND EXISTS (SELECT 1 FROM "main"."lastdoor_marks" AS m )"
-      R"(WHERE m.resource = ?6 AND m.token = ?3 AND m.owner = ?7 )"
-      R"(AND m.source = ?8) RETURNING "inventory"."qty")");
+      R"(UPDATE OR ABORT "inventory" SET "qty" = )" +
+          sum(R"("inventory"."qty")", " - ", "?1") +
+          R"(, )"
+          R"("note" = ?2, "fence_token" = ?3 WHERE "inventory"."sku" = ?4 )"
+          R"(AND "inventory"."qty" >= ?5 )"
+          R"(AND +"inventory"."fence_token" <= +?3 )"
+          R"(AND EXISTS (SELECT 1 FROM "main"."lastdoor_marks" AS m )"
+          R"(WHERE m.resource = ?6 AND m.token = ?3 AND m.owner = ?7 )"
+          R"(AND m.source = ?8) RETURNING "inventory"."qty")");
   const std::vector<slot> slots{
       {origin::assignment, 0}, {origin::assignment, 1},  {origin::token},
       {origin::match, 0},      {origin::requirement, 0}, {origin::resource},
@@ -151,10 +163,12 @@ TEST(RenderUpsert, ConditionStandsOnTheTargetRow) {
       r.sql,
       R"(INSERT OR ABORT INTO "t" ("a", "b", "c", "d", "e", "fence_token") )"
       R"(VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT ("a", "b") DO UPDATE )"
-      R"(SET "c" = excluded."c", "d" = "t"."d" + excluded."d", )"
-      R"("e" = "t"."e" + excluded."e", )"
-      R"("fence_token" = excluded."fence_token" WHERE "t"."f" < ?7 )"
-      R"(AND +"t"."fence_token" <= +excluded."fence_token")");
+      R"(SET "c" = excluded."c", "d" = )" +
+          sum(R"("t"."d")", " + ", R"(excluded."d")") + R"(, "e" = )" +
+          sum(R"("t"."e")", " + ", R"(excluded."e")") +
+          R"(, )"
+          R"("fence_token" = excluded."fence_token" WHERE "t"."f" < ?7 )"
+          R"(AND +"t"."fence_token" <= +excluded."fence_token")");
   // An inserted subtraction starts below zero.
   EXPECT_EQ(r.slots[4], (slot{origin::negated, 2}));
 }
