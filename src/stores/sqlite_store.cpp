@@ -95,6 +95,8 @@ sqlite_store::impl::turn::turn(impl& of) : of_{of} {
                     "a transaction was left open on the store's connection by "
                     "a handle that was kept; it was taken back, and nothing "
                     "else was done");
+  } else if (of.db_.moved()) {
+    refused_ = fail(errc::misconfigured, sqlite_driver::moved_text);
   }
 }
 
@@ -133,10 +135,6 @@ void sqlite_store::impl::wait_at_most(duration d) noexcept {
 }
 
 result<void> sqlite_store::impl::ready_for(const grant& g) {
-  if (db_.moved()) {
-    return sqlite::about(fail(errc::misconfigured, sqlite_driver::moved_text),
-                         g);
-  }
   const auto now = options_.time->now();
   const auto until = g.valid_until();
   if (now >= until) {

@@ -120,6 +120,7 @@ TEST_F(SqliteLocks, G1_AFileThatItsNameNoLongerLeadsToIsNotUsed) {
   ASSERT_EQ(outcome_of(claimed), "misconfigured");
   EXPECT_THAT(claimed.error().text(), HasSubstr("replaced"));
   EXPECT_EQ(write(), "misconfigured");
+  EXPECT_EQ(outcome_of(store.highest_mark()), "misconfigured");
   std::filesystem::remove(name);
   std::filesystem::create_symlink(folder / "one.db", name);
   EXPECT_EQ(next_token(a), 2);
