@@ -109,7 +109,8 @@ class statement {
   statement& every_row();
 
   statement& set(std::string column, value v);
-  /// column = column + v. Of an upsert that inserts: v.
+  /// column = column + v. Of an upsert that inserts: v. A sum of integers that
+  /// does not fit is refused, and nothing written.
   statement& add(std::string column, value v);
   /// column = column - v. Of an upsert that inserts: -v.
   statement& subtract(std::string column, value v);
