@@ -28,6 +28,21 @@ if(LASTDOOR_WITH_SQLITE)
   )
 endif()
 
+if(LASTDOOR_WITH_POSTGRES)
+  lastdoor_require(
+    PostgreSQL VERSION 14 DEBIAN libpq-dev OPTION LASTDOOR_WITH_POSTGRES
+  )
+  lastdoor_require(
+    libpqxx VERSION 6.4 DEBIAN libpqxx-dev OPTION LASTDOOR_WITH_POSTGRES
+  )
+endif()
+
+if(LASTDOOR_WITH_REDIS)
+  lastdoor_require(
+    Hiredis VERSION 0.14 DEBIAN libhiredis-dev OPTION LASTDOOR_WITH_REDIS
+  )
+endif()
+
 if(LASTDOOR_BUILD_TESTS AND NOT LASTDOOR_WITH_TESTING)
   message(FATAL_ERROR "LASTDOOR_BUILD_TESTS needs LASTDOOR_WITH_TESTING=ON.")
 endif()

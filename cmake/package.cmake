@@ -34,5 +34,7 @@ install(
   FILES
     "${PROJECT_BINARY_DIR}/lastdoorConfig.cmake"
     "${PROJECT_BINARY_DIR}/lastdoorConfigVersion.cmake"
+    "${PROJECT_SOURCE_DIR}/cmake/Findlibpqxx.cmake"
+    "${PROJECT_SOURCE_DIR}/cmake/FindHiredis.cmake"
   DESTINATION "${package_dir}"
 )
