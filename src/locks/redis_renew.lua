@@ -1,0 +1,13 @@
+-- Prolongs the lease of one owner; never creates one, never takes one over,
+-- never shortens. 1: it now lasts that long; 0: not there.
+--
+-- KEYS  1 lock    ARGV  1 owner  2 TTL in ms, 1 or more (0 would delete)
+local held = redis.call('GET', KEYS[1])
+local mine = ARGV[1] .. ' '
+if not held or string.sub(held, 1, #mine) ~= mine then
+  return 0
+end
+if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+end
+return 1
