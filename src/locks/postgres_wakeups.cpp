@@ -1,0 +1,258 @@
+#include "locks/postgres_wakeups.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <vector>
+
+#include "locks/postgres_lease_table.hpp"
+
+namespace lastdoor {
+
+namespace {
+
+using namespace std::chrono_literals;
+using postgres_driver::arguments;
+using postgres_driver::effect;
+
+constexpr std::string_view listening = "listening";
+
+// Without waiters the connection is kept for a while: they come in bursts.
+constexpr duration linger = 10s;
+// Between two tries to connect. Waiters poll meanwhile, as they always do.
+constexpr duration pause = 1s;
+
+}  // namespace
+
+struct postgres_wakeups::listener {
+  std::optional<connection> db;
+  names announced;
+};
+
+postgres_wakeups::postgres_wakeups(postgres_driver::endpoint where,
+                                   postgres_driver::open_options options,
+                                   std::string name_space,
+                                   duration call_timeout)
+    : where_{std::move(where)},
+      options_{std::move(options)},
+      name_space_{std::move(name_space)},
+      call_timeout_{call_timeout},
+      process_{::getpid()},
+      wake_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)} {}
+
+postgres_wakeups::~postgres_wakeups() {
+  std::thread thread;
+  if (::getpid() == process_) {
+    const detail::locked lock{mutex_};
+    stopping_ = true;
+    thread = std::move(thread_);
+  }
+  if (thread.joinable()) {
+    wake();
+    thread.join();
+  }
+  if (wake_ >= 0) {
+    ::close(wake_);
+  }
+}
+
+std::shared_ptr<void> postgres_wakeups::watch(const std::string& resource,
+                                              alarm& bell) {
+  {
+    const detail::locked lock{mutex_};
+    if (useless_ || stopping_ || wake_ < 0 || !start()) {
+      return nullptr;
+    }
+    bells_.emplace(resource, &bell);
+  }
+  wake();
+  return {this, [resource, &bell](postgres_wakeups* self) {
+            self->forget(resource, bell);
+          }};
+}
+
+bool postgres_wakeups::start() {
+  if (thread_.joinable()) {
+    return true;
+  }
+  try {
+    thread_ = std::thread{[this] { run(); }};
+    return true;
+  } catch (const std::system_error&) {
+    return false;
+  }
+}
+
+// Afterwards nobody rings `bell`: rings are made with the mutex held.
+void postgres_wakeups::forget(const std::string& resource,
+                              alarm& bell) noexcept {
+  {
+    const detail::locked lock{mutex_};
+    const auto [first, last] = bells_.equal_range(resource);
+    const auto it = std::find_if(
+        first, last, [&](const auto& entry) { return entry.second == &bell; });
+    if (it != last) {
+      bells_.erase(it);
+    }
+  }
+  wake();
+}
+
+void postgres_wakeups::wake() const noexcept {
+  const std::uint64_t one = 1;
+  const auto n = ::write(wake_, &one, sizeof one);
+  static_cast<void>(n);  // full: it is awake already
+}
+
+void postgres_wakeups::run() noexcept {
+  try {
+    listener l;
+    while (!stopping()) {
+      if (!l.db && wanted().empty()) {
+        rest(1h);
+      } else if (!l.db && !connect(l)) {
+        rest(pause);
+      } else if (auto ok = listen(l); !ok) {
+        l = {};
+        ring_all();  // a hint may have been lost with the connection
+      }
+    }
+  } catch (const std::exception&) {
+    // Out of memory. Waiters poll, as they do without notifications.
+    const detail::locked lock{mutex_};
+    useless_ = true;
+  }
+}
+
+bool postgres_wakeups::connect(listener& l) {
+  auto opened =
+      connection::open(where_, options_, options_.time->now() + call_timeout_);
+  if (!opened) {
+    return false;
+  }
+  if (opened->pooled()) {
+    // LISTEN would listen for whoever has the session next.
+    const detail::locked lock{mutex_};
+    useless_ = true;
+    return false;
+  }
+  const auto sql = fmt::format(
+      "LISTEN {}", postgres_driver::quoted_name(postgres_leases::channel));
+  if (!opened->script({sql, listening, effect::reads,
+                       options_.time->now() + call_timeout_})) {
+    return false;
+  }
+  l.db = *std::move(opened);
+  return true;
+}
+
+// Brings the announcements up to date with who waits.
+result<void> postgres_wakeups::announce(listener& l) {
+  const auto change = [&](const std::string& resource,
+                          std::string_view function) -> result<void> {
+    arguments with;
+    with.add(std::string_view{name_space_}).add(std::string_view{resource});
+    const auto sql = fmt::format("SELECT pg_catalog.{}({})", function,
+                                 postgres_leases::waiting_key);
+    auto done = l.db->run(
+        {sql, listening, effect::reads, options_.time->now() + call_timeout_},
+        with);
+    if (!done) {
+      return done.error();
+    }
+    return {};
+  };
+  const names now = wanted();
+  for (const auto& resource : now) {
+    if (l.announced.contains(resource)) {
+      continue;
+    }
+    if (auto ok = change(resource, "pg_advisory_lock_shared"); !ok) {
+      return ok;
+    }
+    l.announced.insert(resource);
+    // It may have been released before we were heard of.
+    ring(resource);
+  }
+  for (auto it = l.announced.begin(); it != l.announced.end();) {
+    if (now.contains(*it)) {
+      ++it;
+      continue;
+    }
+    if (auto ok = change(*it, "pg_advisory_unlock_shared"); !ok) {
+      return ok;
+    }
+    it = l.announced.erase(it);
+  }
+  return {};
+}
+
+result<void> postgres_wakeups::listen(listener& l) {
+  if (auto ok = announce(l); !ok) {
+    return ok;
+  }
+  const bool idle = l.announced.empty();
+  auto heard = l.db->notifications(
+      options_.time->now() + (idle ? linger : duration{1h}), wake_);
+  if (!heard) {
+    return heard.error();
+  }
+  std::uint64_t count = 0;
+  const bool woken = ::read(wake_, &count, sizeof count) > 0;
+  for (const auto& payload : *heard) {
+    const auto prefix = name_space_ + '/';
+    if (payload.starts_with(prefix)) {
+      ring(std::string_view{payload}.substr(prefix.size()));
+    }
+  }
+  if (idle && !woken && heard->empty()) {
+    l = {};
+  }
+  return {};
+}
+
+postgres_wakeups::names postgres_wakeups::wanted() {
+  const detail::locked lock{mutex_};
+  names all;
+  for (const auto& entry : bells_) {
+    all.insert(entry.first);
+  }
+  return all;
+}
+
+void postgres_wakeups::ring(std::string_view resource) {
+  const detail::locked lock{mutex_};
+  const auto [first, last] = bells_.equal_range(resource);
+  for (auto it = first; it != last; ++it) {
+    it->second->ring();
+  }
+}
+
+void postgres_wakeups::ring_all() {
+  const detail::locked lock{mutex_};
+  for (const auto& entry : bells_) {
+    entry.second->ring();
+  }
+}
+
+void postgres_wakeups::rest(duration at_most) const {
+  pollfd fd{wake_, POLLIN, 0};
+  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(at_most);
+  if (::poll(&fd, 1, static_cast<int>(ms.count())) > 0) {
+    std::uint64_t count = 0;
+    const auto n = ::read(wake_, &count, sizeof count);
+    static_cast<void>(n);
+  }
+}
+
+bool postgres_wakeups::stopping() {
+  const detail::locked lock{mutex_};
+  return stopping_ || useless_;
+}
+
+}  // namespace lastdoor

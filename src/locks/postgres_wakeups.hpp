@@ -1,0 +1,72 @@
+// postgres_wakeups.hpp: rings waiters when a lease is released.
+//
+// One connection and one thread listen for all waiters of a service, and only
+// while there are any. A waiter is announced by a shared advisory lock on the
+// name of what it waits for, so that a release which nobody waits for sends
+// nothing. Losing the connection loses nothing but hints.
+//
+// Thread safety: all members may be called from any thread. The answer of
+// `watch` must be gone before the object is.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "drivers/postgres.hpp"
+#include "locks/mutex.hpp"
+
+namespace lastdoor {
+
+class postgres_wakeups {
+ public:
+  postgres_wakeups(postgres_driver::endpoint where,
+                   postgres_driver::open_options options,
+                   std::string name_space, duration call_timeout);
+  ~postgres_wakeups();
+  postgres_wakeups(const postgres_wakeups&) = delete;
+  postgres_wakeups& operator=(const postgres_wakeups&) = delete;
+
+  // Rings `bell` when `resource` may be free, until the answer is destroyed.
+  // Null where notifications do not work: behind a pooler, or without the
+  // means for a thread.
+  [[nodiscard]] std::shared_ptr<void> watch(const std::string& resource,
+                                            alarm& bell);
+
+ private:
+  using connection = postgres_driver::connection;
+  using names = std::set<std::string, std::less<>>;
+  struct listener;  // the thread's own: connection and what it announced
+
+  [[nodiscard]] bool start() LASTDOOR_REQUIRES(mutex_);
+  void forget(const std::string& resource, alarm& bell) noexcept;
+  void wake() const noexcept;
+
+  void run() noexcept;
+  // False: look again later, or never.
+  [[nodiscard]] bool connect(listener& l);
+  [[nodiscard]] result<void> announce(listener& l);
+  [[nodiscard]] result<void> listen(listener& l);
+  [[nodiscard]] names wanted();
+  void ring(std::string_view resource);
+  void ring_all();
+  void rest(duration at_most) const;
+  [[nodiscard]] bool stopping();
+
+  const postgres_driver::endpoint where_;
+  const postgres_driver::open_options options_;
+  const std::string name_space_;
+  const duration call_timeout_;
+  const pid_t process_;
+  const int wake_;  // an eventfd
+
+  detail::mutex mutex_;
+  std::multimap<std::string, alarm*, std::less<>> bells_
+      LASTDOOR_GUARDED_BY(mutex_);
+  bool stopping_ LASTDOOR_GUARDED_BY(mutex_){false};
+  bool useless_ LASTDOOR_GUARDED_BY(mutex_){false};
+  std::thread thread_ LASTDOOR_GUARDED_BY(mutex_);
+};
+
+}  // namespace lastdoor
