@@ -35,6 +35,14 @@ namespace lastdoor {
 template <class S>
 concept fenced_store = std::derived_from<S, store>;
 
+/// Whatever else than a statement a store has a `write` for.
+template <class Work, class Store>
+concept written_by =
+    !std::convertible_to<const Work&, const statement&> &&
+    requires(Store & s, const Work& w, const grant& g, const write_options& o) {
+  s.write(g, w, o);
+};
+
 enum class barrier : std::uint8_t {
   /// `acquire` raises the mark before it returns. The default.
   at_grant,
@@ -100,6 +108,15 @@ class session {
     if (auto ok = detail::before_call(lease_); !ok)
       return ok.error();
     return told(store_->write(lease_.grant(), s, o));
+  }
+
+  /// The same for what else the store writes, e.g. redis_commands.
+  template <written_by<Store> Work>
+  [[nodiscard]] auto write(const Work& w, const write_options& o = {}) {
+    using answer = decltype(store_->write(lease_.grant(), w, o));
+    if (auto ok = detail::before_call(lease_); !ok)
+      return answer{ok.error()};
+    return told(store_->write(lease_.grant(), w, o));
   }
 
   /// Any SQL behind the claim; see the store's `transaction`.

@@ -75,4 +75,40 @@ namespace sqlite {
                                            const fence_request& request);
 
 }  // namespace sqlite
+
+namespace postgres {
+
+/// Applies what is missing. The database must exist; lastdoor's objects are
+/// in its schema `lastdoor`. Needs a connection of its own to the server
+/// (`misconfigured` behind a pooler). Waits up to a minute for another
+/// migrator. Answers the versions applied now.
+[[nodiscard]] result<std::vector<int>> migrate_up(const std::string& url);
+/// Takes back down to, not including, `to_version`, all in one transaction;
+/// 0 removes everything of lastdoor's, guards on tables first. Refuses while
+/// marks or leases exist unless `discard_marks`.
+[[nodiscard]] result<std::vector<int>> migrate_down(const std::string& url,
+                                                    int to_version,
+                                                    bool discard_marks);
+[[nodiscard]] result<std::vector<migration_status>> migrate_status(
+    const std::string& url);
+/// Compares every object of lastdoor's with what this release would create,
+/// and looks whether each guard is whole and switched on. Answers the
+/// differences; empty is good. Needs the rights of a migrator.
+[[nodiscard]] result<std::vector<std::string>> migrate_verify(
+    const std::string& url);
+
+/// What `add_fence` would do, given the table as it is. `url` is a Postgres
+/// URL or connection string. Without a schema the table is looked for along
+/// the session's search_path; the notes say which one was found.
+[[nodiscard]] result<fence_plan> plan_fence(const std::string& url,
+                                            const fence_request& request);
+/// Adds or changes column and guard of one table. Each step is a short
+/// transaction that waits for its lock for a tenth of a second at most, with
+/// pauses between tries: a table in use stays in use. `unavailable` names who
+/// held it; what was done until then stays, and the next run does the rest.
+/// Idempotent. Needs `migrate_up` first.
+[[nodiscard]] result<fence_plan> add_fence(const std::string& url,
+                                           const fence_request& request);
+
+}  // namespace postgres
 }  // namespace lastdoor

@@ -68,7 +68,7 @@ error translate(sqlite3* db, int rc, std::string_view doing) {
       .backend(fmt::format("sqlite {} {}", rc, sqlite3_errstr(rc)));
 }
 
-std::string quoted(std::string_view name) {
+std::string quoted_name(std::string_view name) {
   std::string out{"\""};
   for (const char c : name) {
     if (c == '"')

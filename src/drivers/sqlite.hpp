@@ -199,6 +199,6 @@ class transaction {
 };
 
 // SQL text of a quoted name: "a""b".
-[[nodiscard]] std::string quoted(std::string_view name);
+[[nodiscard]] std::string quoted_name(std::string_view name);
 
 }  // namespace lastdoor::sqlite_driver

@@ -150,9 +150,20 @@ std::string_view marks_table(dialect d) {
   return "";
 }
 
-// SELECT 1 FROM marks WHERE it is exactly the grant's row
+// SELECT ... FROM marks WHERE it is exactly the grant's row. On Postgres the
+// look may leave the evidence that guards ask for: like the row lock, it lasts
+// as long as the transaction. A function instead of operators, which a
+// session's search_path could replace.
 void ledger_select(writer& w) {
-  w.text("SELECT 1 FROM ").text(marks_table(w.options().target));
+  if (w.options().evidence && w.is(dialect::postgres)) {
+    w.text(
+        "SELECT pg_catalog.set_config('lastdoor.evidence', pg_catalog.concat("
+        "pg_catalog.pg_current_xact_id(), ' ', m.token, ' ', m.resource), "
+        "true) FROM ");
+  } else {
+    w.text("SELECT 1 FROM ");
+  }
+  w.text(marks_table(w.options().target));
   w.text(" AS m WHERE m.resource = ").bind({origin::resource});
   w.text(" AND m.token = ").token();
   w.text(" AND m.owner = ").bind({origin::owner});

@@ -60,6 +60,8 @@ struct render_options {
   write_rule rule{write_rule::many_per_grant};
   // Adds the condition that the ledger's row is exactly the grant's.
   bool ledger{false};
+  // With the ledger, on Postgres: leaves the evidence that a guard asks for.
+  bool evidence{false};
   // For statements that name no schema.
   std::string_view default_schema{};
 };

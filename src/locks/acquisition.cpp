@@ -29,11 +29,19 @@ bool worth_waiting(errc code) noexcept {
   }
 }
 
+// Asked once: a name that changes later would only confuse its readers.
+const std::string& this_host() {
+  static const std::string name = [] {
+    std::array<char, 256> host{};
+    if (::gethostname(host.data(), host.size() - 1) != 0)
+      host[0] = '?';
+    return printable(host.data());
+  }();
+  return name;
+}
+
 std::string this_process() {
-  std::array<char, 256> host{};
-  if (::gethostname(host.data(), host.size() - 1) != 0)
-    host[0] = '?';
-  return fmt::format("{}:{}", printable(host.data()), ::getpid());
+  return fmt::format("{}:{}", this_host(), ::getpid());
 }
 
 long long whole_ms(duration d) noexcept {

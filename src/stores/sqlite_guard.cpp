@@ -14,7 +14,7 @@ namespace {
 
 using sqlite_driver::connection;
 using sqlite_driver::open_mode;
-using sqlite_driver::quoted;
+using sqlite_driver::quoted_name;
 using sqlite_driver::transaction;
 
 constexpr std::string_view planning = "planning the fence";
@@ -122,7 +122,7 @@ result<void> check_contents(connection& db, const table_info& t,
   auto find = db.prepare(
       fmt::format("SELECT 1 FROM main.{0} WHERE typeof({0}.{1}) <> 'integer' "
                   "OR {0}.{1} NOT BETWEEN 0 AND {2} LIMIT 1",
-                  quoted(t.name), quoted(fence), fencing_token::max),
+                  quoted_name(t.name), quoted_name(fence), fencing_token::max),
       planning);
   if (!find) {
     return find.error();
@@ -204,7 +204,7 @@ result<void> check_guarded_column(const std::vector<present_trigger>& present,
     if (same(c.name, r.column)) {
       continue;
     }
-    const auto uses = fmt::format("WHEN new.{} IS NOT", quoted(c.name));
+    const auto uses = fmt::format("WHEN new.{} IS NOT", quoted_name(c.name));
     for (const auto& p : present) {
       if (p.sql.find(uses) != std::string::npos) {
         return fail(errc::schema_mismatch,
@@ -230,7 +230,7 @@ void plan_guard(const std::vector<present_trigger>& present,
   for (const auto& p : present) {
     if (!listed(wanted, p.name, p.sql)) {
       plan.statements.push_back(
-          fmt::format("DROP TRIGGER main.{}", quoted(p.name)));
+          fmt::format("DROP TRIGGER main.{}", quoted_name(p.name)));
     }
   }
   for (const auto& w : wanted) {
@@ -247,7 +247,7 @@ void note_column(const table_info& t, fence_plan& plan) {
   plan.notes.push_back(fmt::format(
       "an INSERT INTO {} without a list of columns has one value too few "
       "afterwards",
-      quoted(t.name)));
+      quoted_name(t.name)));
   plan.notes.push_back(
       "adding the column reads the whole table once, to check it; no row is "
       "rewritten");
@@ -260,7 +260,7 @@ void note_guard(const table_info& t, guard_mode mode, bool had_guard,
       if (had_guard) {
         plan.notes.push_back(fmt::format(
             "this takes the guard off {}; any program can write to it again",
-            quoted(t.name)));
+            quoted_name(t.name)));
       }
       return;
     case guard_mode::audit:
@@ -273,7 +273,7 @@ void note_guard(const table_info& t, guard_mode mode, bool had_guard,
           "from then on every write to {} must present a token, those of "
           "shells, scripts and foreign keys with ON DELETE or ON UPDATE "
           "actions included",
-          quoted(t.name)));
+          quoted_name(t.name)));
       break;
   }
   plan.notes.push_back(
@@ -376,11 +376,11 @@ result<fence_plan> make_plan(connection& db, const fence_request& r) {
   fence_plan plan;
   const auto* column = t->find(r.column);
   if (column == nullptr) {
-    const auto name = quoted(r.column);
+    const auto name = quoted_name(r.column);
     plan.statements.push_back(fmt::format(
         "ALTER TABLE main.{} ADD COLUMN {} INTEGER NOT NULL DEFAULT 0 "
         "CHECK (typeof({}) = 'integer' AND {} BETWEEN 0 AND {})",
-        quoted(t->name), name, name, name, fencing_token::max));
+        quoted_name(t->name), name, name, name, fencing_token::max));
     note_column(*t, plan);
   } else if (auto ok = check_column(db, *t, *column); !ok) {
     return ok.error();

@@ -9,7 +9,7 @@ namespace lastdoor::sqlite {
 
 namespace {
 
-using sqlite_driver::quoted;
+using sqlite_driver::quoted_name;
 
 std::string literal(std::string_view text) {
   std::string out{"'"};
@@ -56,7 +56,10 @@ constexpr std::string_view token =
 class guard_writer {
  public:
   guard_writer(const table_info& t, std::string_view fence, guard_mode mode)
-      : t_{t}, table_{quoted(t.name)}, fence_{quoted(fence)}, mode_{mode} {}
+      : t_{t},
+        table_{quoted_name(t.name)},
+        fence_{quoted_name(fence)},
+        mode_{mode} {}
 
   guard_trigger before_insert() const {
     return before("insert", {hidden_key(), in_the_way(), by_hand_unless("0")},
@@ -124,7 +127,7 @@ class guard_writer {
   // only once the guard has looked.
   [[nodiscard]] std::string offered(const key_column& k) const {
     const auto* c = with_default(k.name);
-    const auto name = "new." + quoted(k.name);
+    const auto name = "new." + quoted_name(k.name);
     return c != nullptr && is_literal(*c->default_sql)
                ? fmt::format("coalesce({}, {})", name, *c->default_sql)
                : name;
@@ -143,12 +146,12 @@ class guard_writer {
     }
     std::string any;
     for (const auto& c : t_.columns) {
-      if (with_default(c.name) == nullptr || quoted(c.name) == fence_ ||
+      if (with_default(c.name) == nullptr || quoted_name(c.name) == fence_ ||
           (!depends && (!in_a_key(c.name) || is_literal(*c.default_sql)))) {
         continue;
       }
       any += any.empty() ? "" : " OR ";
-      any += fmt::format("new.{} IS NULL", quoted(c.name));
+      any += fmt::format("new.{} IS NULL", quoted_name(c.name));
     }
     return {any.empty() ? "0" : fmt::format("({})", any), "invalid_argument",
             "leave a column out instead of giving NULL for its default in "};
@@ -170,8 +173,8 @@ class guard_writer {
     std::string where;
     for (const auto& c : key.columns) {
       where += where.empty() ? "" : " AND ";
-      where += fmt::format("{}.{} = {} COLLATE {}", table_, quoted(c.name),
-                           offered(c), quoted(c.collation));
+      where += fmt::format("{}.{} = {} COLLATE {}", table_, quoted_name(c.name),
+                           offered(c), quoted_name(c.collation));
     }
     if (!key.predicate.empty()) {
       // On a line of its own, for it may end with a comment.
@@ -209,7 +212,7 @@ class guard_writer {
     std::string text;
     for (const auto& c : t_.identity) {
       text += text.empty() ? "" : " || ', ' || ";
-      text += fmt::format("quote({}.{})", row, quoted(c.name));
+      text += fmt::format("quote({}.{})", row, quoted_name(c.name));
     }
     return text.empty() ? "NULL" : text;
   }
@@ -301,8 +304,9 @@ class guard_writer {
       body = "BEGIN\n" + record(what, all, key, fence);
       body += may_replace ? note_replaced() : "";
     }
-    return {name(what), fmt::format("CREATE TRIGGER {} BEFORE {} ON {}\n{}END",
-                                    quoted(name(what)), what, table_, body)};
+    return {name(what),
+            fmt::format("CREATE TRIGGER {} BEFORE {} ON {}\n{}END",
+                        quoted_name(name(what)), what, table_, body)};
   }
 
   // The row itself, whatever its key is; a key may be NULL, a row id not.
@@ -317,7 +321,7 @@ class guard_writer {
     for (const auto& c : *address) {
       where += where.empty() ? "" : " AND ";
       where += fmt::format("{0}.{1} IS new.{1} COLLATE {2}", table_,
-                           quoted(c.name), quoted(c.collation));
+                           quoted_name(c.name), quoted_name(c.collation));
     }
     return where;
   }
@@ -331,7 +335,7 @@ class guard_writer {
                         "WHEN new.{} IS NOT {}\n"
                         "BEGIN\n"
                         "  UPDATE {} SET {} = {}\n  WHERE {};\n{}END",
-                        quoted(name(what)), event, table_, fence_, target,
+                        quoted_name(name(what)), event, table_, fence_, target,
                         table_, fence_, target, this_row(),
                         audit ? forget_replaced() : "")};
   }

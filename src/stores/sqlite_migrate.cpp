@@ -256,7 +256,7 @@ result<void> drop_guards(connection& db, const after_statement& after) {
     }
   }
   for (const auto& name : names) {
-    const auto sql = "DROP TRIGGER main." + sqlite_driver::quoted(name);
+    const auto sql = "DROP TRIGGER main." + sqlite_driver::quoted_name(name);
     if (auto ok = db.exec_each(sql, "dropping the guards", after); !ok) {
       return ok.error();
     }

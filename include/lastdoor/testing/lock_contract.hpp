@@ -18,6 +18,9 @@
 //     forked after the object was made. At least one second of TTL is granted.
 //   - Optional: `static constexpr int kill_points`, how many clients R26
 //     kills; 50 unless told.
+//   - Optional: `static constexpr int leases_of_a_session`, where a lease lives
+//     in a session of the client that acquired it: only that client renews
+//     and releases it, and it can hold so many; 60 or more.
 //   - Optional: `void lose_next_reply()`. The next request of any connection
 //     is carried out and its answer lost. Then add
 //     LASTDOOR_LOCK_CONTRACT_REPLIES(name, type).

@@ -94,17 +94,25 @@ TYPED_TEST_P(LockContractLimits, R29_NoTwoNamesShareALease) {
 TYPED_TEST_P(LockContractLimits, ManyResourcesAreHeldAtOnce) {
   auto a = this->connect();
   auto b = this->connect();
+  int many = 500;
+  bool own_only = false;  // who acquired it releases it
+  if constexpr (requires { TypeParam::leases_of_a_session; }) {
+    many = TypeParam::leases_of_a_session;
+    own_only = true;
+  }
   std::vector<grant> held;
-  for (int i = 0; i < 500; ++i) {
+  for (int i = 0; i < many; ++i) {
     auto g = (i % 2 == 0 ? a : b).acquire("r" + std::to_string(i), 10min);
     ASSERT_EQ(outcome_of(g), "ok") << i;
     held.push_back(*g);
   }
-  for (int i = 0; i < 500; ++i) {
+  for (int i = 0; i < many; ++i) {
     ASSERT_EQ(outcome_of(
                   (i % 2 == 0 ? b : a).acquire("r" + std::to_string(i), 10min)),
               "busy");
-    ASSERT_EQ(outcome_of(b.release(held[static_cast<std::size_t>(i)])), "ok");
+    auto& releases = own_only && i % 2 == 0 ? a : b;
+    ASSERT_EQ(outcome_of(releases.release(held[static_cast<std::size_t>(i)])),
+              "ok");
   }
 }
 

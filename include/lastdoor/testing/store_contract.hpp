@@ -21,6 +21,9 @@
 //     `void put(const item&)` read and write a row past lastdoor; `put` leaves
 //     the fence as a program would that does not know it. They keep nothing
 //     open: the test forks.
+//   - Optional: `static constexpr bool tables = false` for a store of keys and
+//     values, whose `items` are what its statements write. It is spared
+//     `every_row()` and what a missing column does.
 //   - Optional: `static constexpr int pairs`, how many pairs of writers P12
 //     races; 300 unless told, 10,000 with LASTDOOR_TEST_LONG set.
 //

@@ -60,6 +60,16 @@ struct terms {
   return upsert("items").key("id", std::move(id)).set("qty", qty);
 }
 
+/// False for a store of keys and values: it has no `every_row()` and cannot
+/// miss a table or a column.
+template <class Service>
+[[nodiscard]] constexpr bool has_tables() {
+  if constexpr (requires { Service::tables; }) {
+    return Service::tables;
+  }
+  return true;
+}
+
 /// The rows and the mark at one moment, to see that nothing changed.
 template <class Service>
 [[nodiscard]] std::string snapshot(Service& service, store& s,

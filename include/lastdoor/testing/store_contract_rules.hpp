@@ -34,14 +34,16 @@ TYPED_TEST_SUITE_P(StoreContract);
 TYPED_TEST_P(StoreContract, G4_OlderTokenIsRefusedAndChangesNothing) {
   ASSERT_EQ(this->write({.token = 5}, bring_qty("a", 50)), "ok");
   const auto before = this->now("a");
-  const statement attempts[] = {
+  std::vector<statement> attempts = {
       put_qty("a", 40),
       bring_qty("a", 40),
       insert("items").key("id", "b").set("qty", 40),
       erase("items").key("id", "a"),
       update("items").keys("id", {"a"}).set("qty", 40),
-      update("items").every_row().set("qty", 40),
   };
+  if (has_tables<TypeParam>()) {
+    attempts.push_back(update("items").every_row().set("qty", 40));
+  }
   for (const auto& s : attempts) {
     auto r = this->store_->write(granted({.token = 4, .owner = 'b'}), s);
     ASSERT_EQ(outcome_of(r), "stale_token");

@@ -100,10 +100,13 @@ TYPED_TEST_P(StoreContractWrites, F06_SeveralRowsAreAllOrNothing) {
   ASSERT_EQ(this->write(nine, bring_qty("b", 1)), "ok");
   ASSERT_EQ(this->write(one, bring_qty("c", 1)), "ok");
   const terms five{.token = 5, .resource = "five", .owner = 'c'};
-  for (const auto& s :
-       {update("items").keys("id", {"a", "b", "c"}).set("qty", 7),
-        update("items").every_row().set("qty", 7),
-        erase("items").keys("id", {"c", "b", "a"})}) {
+  std::vector<statement> attempts = {
+      update("items").keys("id", {"a", "b", "c"}).set("qty", 7),
+      erase("items").keys("id", {"c", "b", "a"})};
+  if (has_tables<TypeParam>()) {
+    attempts.push_back(update("items").every_row().set("qty", 7));
+  }
+  for (const auto& s : attempts) {
     auto r = this->store_->write(granted(five), s);
     ASSERT_EQ(outcome_of(r), "stale_token");
     EXPECT_NE(r.error().message().find("'b'"), std::string::npos)
@@ -218,6 +221,9 @@ TYPED_TEST_P(StoreContractWrites, StatementsThatMakeNoSenseAreRefused) {
     EXPECT_EQ(this->write({.token = 5}, s), "invalid_argument");
   }
   EXPECT_EQ(this->mark_now(), 0);
+  if (!has_tables<TypeParam>()) {
+    return;
+  }
   EXPECT_EQ(this->write({}, update("nowhere").key("id", 1).set("a", 1)),
             "schema_mismatch");
   EXPECT_EQ(this->write({}, update("items").key("id", 1).set("qtyy", 1)),
