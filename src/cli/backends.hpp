@@ -5,6 +5,17 @@
 //   sqlite:PATH                    relative or absolute
 //   sqlite:PATH?namespace=NAME     of a lock service: its token source is
 //                                  sqlite/NAME instead of sqlite/default
+//   postgresql://USER@HOST/DB      as libpq takes it, parameters included;
+//                                  also postgres://
+//   postgresql://...?namespace=NAME  of a lock service: its token source is
+//                                  postgres/NAME instead of postgres/default
+//   redis://[user:password@]host[:port][/db][?namespace=NAME]
+//                                  also rediss:// and redis+unix:///path; see
+//                                  redis_server.hpp. Of a lock service the
+//                                  source is redis/NAME; of a store it says
+//                                  which ledger and rows
+//   redlock://[user:password@]H1:P1,H2:P2,...[/db][?namespace=NAME]
+//                                  a lock service only; see locks/redlock.hpp
 //
 // Errors: `invalid_argument` for a URL that makes no sense or whose scheme
 // is not built in, else what the back end says. No message shows a password.
@@ -22,7 +33,9 @@ namespace lastdoor::cli {
 
 struct backend_url {
   std::string scheme;
-  std::string path;        // what follows "scheme:", without parameters
+  // SQLite: what follows "scheme:". Others: the whole URL. All without the
+  // namespace.
+  std::string path;
   std::string name_space;  // empty: the default
 };
 
@@ -43,7 +56,8 @@ struct backend_url {
 class migrator {
  public:
   virtual ~migrator() = default;
-  // What a person types to confirm that it is this database: its path.
+  // What a person types to confirm that it is this database: its path, or its
+  // URL without a password.
   [[nodiscard]] virtual const std::string& name() const noexcept = 0;
   [[nodiscard]] virtual result<std::vector<int>> up() = 0;
   [[nodiscard]] virtual result<std::vector<int>> down(int to,

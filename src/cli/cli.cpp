@@ -48,6 +48,9 @@ void build(CLI::App& root, invocation& call) {
   add_status(root, call);
   add_migrate(root, call);
   add_handover(root, call);
+#if LASTDOOR_CLI_REDIS
+  add_redlock(root, call);
+#endif
   add_help(root, call);
 }
 
@@ -134,11 +137,15 @@ void add_json(CLI::App& command, invocation& call) {
 }
 
 CLI::Option* add_locks(CLI::App& command, std::string& url) {
-  return command.add_option("--locks", url, "The lock service: sqlite:PATH");
+  return command.add_option("--locks", url,
+                            "The lock service: sqlite:PATH, redis://HOST, "
+                            "redlock://H1,H2,H3 or postgresql://USER@HOST/DB");
 }
 
 CLI::Option* add_store(CLI::App& command, std::string& url) {
-  return command.add_option("--store", url, "The store: sqlite:PATH");
+  return command.add_option("--store", url,
+                            "The store: sqlite:PATH, redis://HOST or "
+                            "postgresql://USER@HOST/DB");
 }
 
 CLI::Option* add_resource(CLI::App& command, std::string& name) {

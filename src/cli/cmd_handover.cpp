@@ -127,7 +127,7 @@ void add_handover(CLI::App& root, invocation& call) {
   add_store(*c, a->store)->required();
   add_locks(*c, a->locks)
       ->required()
-      ->description("The new lock service: sqlite:PATH");
+      ->description("The new lock service, as a URL");
   c->add_option("--from", a->from, "The source that is refused from now on")
       ->required();
   c->add_option("--to", a->to, "The source of --locks, typed again")

@@ -16,7 +16,7 @@ namespace {
 struct migrate_arguments {
   std::string store;
   int to{-1};
-  std::string discard_marks;  // the path, typed again
+  std::string discard_marks;  // the store's name, typed again
   fence_request fence;
   std::string guard{"none"};
   bool dry_run{false};
@@ -169,7 +169,8 @@ void add_migrate(CLI::App& root, invocation& call) {
       ->check(CLI::Range(0, 9999));
   back->add_option("--discard-marks", a->discard_marks,
                    "Also while marks exist: old tokens pass afterwards. "
-                   "The value is the store's PATH, typed again");
+                   "The value is the store's PATH, or its URL with *** for the "
+                   "password, typed again");
   add_verb(*parent, call, a, "status", "What is applied", status);
   add_verb(*parent, call, a, "verify",
            "Compare every object of lastdoor's with this release", verify);

@@ -1,6 +1,7 @@
 // release: give back what acquire, or a run that was killed, left held.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <lastdoor/lock_service.hpp>
 #include <memory>
 
@@ -16,7 +17,13 @@ struct release_arguments {
   std::string locks, resource, owner, token;
 };
 
-result<grant> grant_of(const release_arguments& a, lock_service& locks) {
+struct lease_to_free {
+  grant held;
+  bool token_known;
+};
+
+result<lease_to_free> lease_of(const release_arguments& a,
+                               lock_service& locks) {
   auto resource = resource_name::parse(a.resource);
   if (!resource) {
     return resource.error();
@@ -30,19 +37,21 @@ result<grant> grant_of(const release_arguments& a, lock_service& locks) {
     if (!token) {
       return token.error();
     }
-    return grant{*resource, *owner, *token, locks.source(), time_point::max()};
+    return lease_to_free{
+        {*resource, *owner, *token, locks.source(), time_point::max()}, true};
   }
   // The owner alone proves whose the lease is; the token is looked up so that
-  // it can be told which one was released.
+  // it can be told which one was released. Not every service knows it: then
+  // the lowest stands for it.
   auto seen = locks.inspect(a.resource);
   if (!seen) {
     return seen.error();
   }
-  auto token = fencing_token::from(seen->last_token.value());
-  if (!token) {
-    return fail(errc::not_owner, "it was never granted").about(a.resource);
-  }
-  return grant{*resource, *owner, *token, locks.source(), time_point::max()};
+  const auto token = fencing_token::from(
+      std::max<std::int64_t>(seen->last_token.value(), fencing_token::min));
+  return lease_to_free{
+      {*resource, *owner, *token, locks.source(), time_point::max()},
+      !seen->last_token.none()};
 }
 
 int act(const release_arguments& a, const output& out) {
@@ -50,18 +59,21 @@ int act(const release_arguments& a, const output& out) {
   if (!locks) {
     return out.failed(locks.error());
   }
-  auto held = grant_of(a, *locks);
-  if (!held) {
-    return out.failed(held.error());
+  auto found = lease_of(a, *locks);
+  if (!found) {
+    return out.failed(found.error());
   }
-  if (auto ok = locks->release(*held); !ok) {
+  if (auto ok = locks->release(found->held); !ok) {
     return out.failed(ok.error());
   }
-  return out.done({{"resource", a.resource},
-                   {"token", held->token().to_string()},
-                   {"released", true}},
-                  fmt::format("released  {}\ntoken     {}\n", a.resource,
-                              held->token().to_string()));
+  json answer{{"resource", a.resource}, {"released", true}};
+  auto text = fmt::format("released  {}\n", a.resource);
+  if (found->token_known) {
+    const auto token = found->held.token().to_string();
+    answer["token"] = token;
+    text += fmt::format("token     {}\n", token);
+  }
+  return out.done(answer, text);
 }
 
 }  // namespace

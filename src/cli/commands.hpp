@@ -27,6 +27,7 @@ void add_status(CLI::App& root, invocation& call);
 void add_run(CLI::App& root, invocation& call);
 void add_migrate(CLI::App& root, invocation& call);
 void add_handover(CLI::App& root, invocation& call);
+void add_redlock(CLI::App& root, invocation& call);
 void add_demo(CLI::App& root, invocation& call);
 void add_help(CLI::App& root, invocation& call);
 

@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 
 #include "cli/backends.hpp"
+#include "cli/demo/inventory_postgres.hpp"
+#if LASTDOOR_CLI_REDIS
+#include "cli/demo/inventory_redis.hpp"
+#endif
 #include "cli/demo/inventory_sqlite.hpp"
 
 namespace lastdoor::cli {
@@ -18,10 +22,22 @@ result<std::unique_ptr<demo_inventory>> open_demo_inventory(
     return url.error();
   }
 #if LASTDOOR_CLI_SQLITE
-  return open_sqlite_inventory(url->path);
-#else
-  return fail(errc::invalid_argument, "the demo needs SQLite, not built in");
+  if (url->scheme == "sqlite") {
+    return open_sqlite_inventory(url->path);
+  }
 #endif
+#if LASTDOOR_CLI_POSTGRES
+  if (url->scheme.starts_with("postgres")) {
+    return open_postgres_inventory(url->path);
+  }
+#endif
+#if LASTDOOR_CLI_REDIS
+  if (url->scheme.starts_with("redis")) {
+    return open_redis_inventory(*url);
+  }
+#endif
+  return fail(errc::invalid_argument,
+              fmt::format("the demo has no business in {}:", url->scheme));
 }
 
 }  // namespace lastdoor::cli
