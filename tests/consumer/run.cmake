@@ -80,7 +80,7 @@ elseif(STEP STREQUAL "find_package")
   endif()
   configure_build_and_run(
     ${place}/find_package -DCMAKE_PREFIX_PATH=${installed}
-    -DCONSUMER_COMPONENTS=core,sqlite,testing
+    -DCONSUMER_COMPONENTS=core,sqlite,postgres,redis,testing
   )
 
 elseif(STEP STREQUAL "add_subdirectory")
@@ -88,12 +88,13 @@ elseif(STEP STREQUAL "add_subdirectory")
   configure_build_and_run(
     ${place}/add_subdirectory -DCONSUMER_LASTDOOR_SOURCE=${SOURCE}
     -DLASTDOOR_WITH_TESTING=ON -DLASTDOOR_INSTALL=ON
-    -DCONSUMER_COMPONENTS=core,sqlite,testing
+    -DCONSUMER_COMPONENTS=core,sqlite,postgres,redis,testing
   )
 
 elseif(STEP STREQUAL "components")
   set(no_driver -DCMAKE_DISABLE_FIND_PACKAGE_SQLite3=ON)
-  set(installation "is not part of this installation, which has: core, sqlite")
+  set(all "core, sqlite, redis")
+  set(installation "is not part of this installation, which has: ${all}")
   expect_configure(ok "has: core" -DCONSUMER_COMPONENTS=core)
   # One component never looks for the driver of another.
   expect_configure(ok "has: core" -DCONSUMER_COMPONENTS=core ${no_driver})
@@ -106,6 +107,16 @@ elseif(STEP STREQUAL "components")
   expect_configure(
     ok "lacks: sqlite"
     -DCONSUMER_COMPONENTS=core -DCONSUMER_OPTIONAL=sqlite ${no_driver}
+  )
+  expect_configure(
+    refused
+    "component \"postgres\" needs the package libpqxx, which was not found"
+    -DCONSUMER_COMPONENTS=postgres -DCMAKE_DISABLE_FIND_PACKAGE_libpqxx=ON
+  )
+  expect_configure(
+    refused
+    "component \"redis\" needs the package Hiredis, which was not found"
+    -DCONSUMER_COMPONENTS=redis -DCMAKE_DISABLE_FIND_PACKAGE_Hiredis=ON
   )
   expect_configure(
     refused "component \"nonsense\" ${installation}"

@@ -328,7 +328,8 @@ TEST_F(CliCommands, ErrorsAreJsonObjectsWhenJsonIsAskedFor) {
 }
 
 TEST_F(CliCommands, NoOutputEverShowsAPassword) {
-  const std::string secret = "redis://user:hunter2@host:6379";
+  // Refused before anything is sent: the database is no number.
+  const std::string secret = "redis://user:hunter2@host:6379/x";
   const std::vector<std::vector<std::string>> calls = {
       {"acquire", "--locks", secret, "--resource", "a", "--json"},
       {"status", "--store", secret},
@@ -417,7 +418,7 @@ TEST_F(CliCommands, C08_ADryRunIsSqlThatDoesWhatAddFenceDoes) {
       db.exec(
             "CREATE TABLE victim (id INTEGER PRIMARY KEY);"
             "CREATE TABLE " +
-                sqlite_driver::quoted(name) +
+                sqlite_driver::quoted_name(name) +
                 " (id INTEGER PRIMARY KEY, v TEXT)",
             "a test's SQL")
           .value();

@@ -82,6 +82,17 @@ TEST(RenderUpdate, PostgresTakesTheRowLockOfTheLedgerFirst) {
       R"(RETURNING "inventory"."qty")");
 }
 
+TEST(RenderUpdate, PostgresLeavesEvidenceForAGuard) {
+  auto o = in(dialect::postgres, true);
+  o.evidence = true;
+  EXPECT_THAT(text(take_three(), o),
+              ::testing::StartsWith(
+                  R"(WITH lastdoor_claim AS (SELECT pg_catalog.set_config()"
+                  R"('lastdoor.evidence', pg_catalog.concat()"
+                  R"(pg_catalog.pg_current_xact_id(), ' ', m.token, ' ', )"
+                  R"(m.resource), true) FROM lastdoor.marks AS m WHERE )"));
+}
+
 TEST(RenderUpdate, L11_MariadbAssignsTheFenceLast) {
   const auto r = render_write(take_three(), in(dialect::mariadb));
   EXPECT_EQ(r.sql,
