@@ -93,7 +93,7 @@ elseif(STEP STREQUAL "add_subdirectory")
 
 elseif(STEP STREQUAL "components")
   set(no_driver -DCMAKE_DISABLE_FIND_PACKAGE_SQLite3=ON)
-  set(all "core, sqlite, redis")
+  set(all "core, sqlite, postgres, redis")
   set(installation "is not part of this installation, which has: ${all}")
   expect_configure(ok "has: core" -DCONSUMER_COMPONENTS=core)
   # One component never looks for the driver of another.

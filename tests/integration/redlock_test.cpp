@@ -140,6 +140,24 @@ TEST_F(Redlock, G2_TokensRiseThoughCountersAreUneven) {
   }
 }
 
+// Two quorums that share one server, and that one was behind: only because it
+// was raised before the first grant is the second token higher.
+TEST_F(Redlock, G2_AQuorumStandsBehindEveryToken) {
+  redlock_cluster all{3};
+  auto locks = all.patient();
+  ASSERT_EQ(outcome(acquire(*locks, "before")), "ok");
+  all[1].say({"INCRBY", counter, "1000"});
+  all[2].pause();
+  const auto first = acquire(*locks, "r", 10min);
+  ASSERT_EQ(outcome(first), "ok");
+  all[1].pause();
+  all[2].resume();
+  const auto second = acquire(*locks, "s", 10min);
+  ASSERT_EQ(outcome(second), "ok");
+  EXPECT_GT(second->token(), first->token());
+  all[1].resume();
+}
+
 // R15, G8: a server that forgot everything does not vote before one max TTL
 // is over, and then stands above everything that was granted.
 TEST_F(Redlock, R15_AForgetfulServerWaitsAndComesBackAbove) {
@@ -197,6 +215,13 @@ TEST_F(Redlock, R20_ALostCounterIsALostMemory) {
 TEST_F(Redlock, R15_ARestartWithDataWaitsUnlessDurable) {
   const redis_options persistent{.persistent = true,
                                  .settings = {"appendfsync always"}};
+  redlock_cluster kept{3, 1h, persistent};
+  auto others = kept.patient();
+  ASSERT_EQ(outcome(acquire(*others, "r")), "ok");
+  kept[0].restart();
+  kept[1].restart();
+  EXPECT_EQ(outcome(acquire(*others, "s")), "no_quorum");
+
   redlock_cluster all{3, duration{0}, persistent};
   ASSERT_TRUE(redlock_init(all.urls(), {.max_ttl = 1h, .durable = true},
                            redlock_cluster::patience()));
