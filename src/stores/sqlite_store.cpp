@@ -95,9 +95,23 @@ sqlite_store::impl::turn::turn(impl& of) : of_{of} {
                     "a transaction was left open on the store's connection by "
                     "a handle that was kept; it was taken back, and nothing "
                     "else was done");
-  } else if (of.db_.moved()) {
+  } else if (of.file_is_gone()) {
     refused_ = fail(errc::misconfigured, sqlite_driver::moved_text);
   }
+}
+
+// Two system calls would be a third of a write. Whoever replaces a file that
+// is in use races with the next write anyway, however often one looks.
+bool sqlite_store::impl::file_is_gone() noexcept {
+  const auto now = options_.time->now();
+  if (now < look_again_at_) {
+    return false;
+  }
+  if (db_.moved()) {
+    return true;
+  }
+  look_again_at_ = now + look_pause;
+  return false;
 }
 
 sqlite_store::impl::turn::~turn() {

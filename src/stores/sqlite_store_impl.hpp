@@ -141,6 +141,7 @@ class sqlite_store::impl {
       const std::function<result<void>(sqlite3*)>& body, const grant& g);
   void close_cursors() noexcept;
   [[nodiscard]] bool take_back_leftovers() noexcept;
+  [[nodiscard]] bool file_is_gone() noexcept;
 
   // sqlite_authorize.cpp
   void install_hooks() noexcept;
@@ -196,6 +197,9 @@ class sqlite_store::impl {
   // What the shapes say may be out of date; they go after this call.
   bool schema_moved_{false};
   duration waits_{-1};
+  // How often a busy store looks whether its name still leads to its file.
+  static constexpr duration look_pause = std::chrono::milliseconds{10};
+  time_point look_again_at_{};
 };
 
 // Holds the store for one call, or says why it cannot.
