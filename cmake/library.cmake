@@ -34,6 +34,9 @@ function(lastdoor_library component)
     target_link_libraries(${target} PRIVATE ${arg_PRIVATE})
     target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/src")
     lastdoor_warnings(${target})
+    if(TARGET lastdoor_common_headers)
+      lastdoor_precompiled(${target} lastdoor_common_headers)
+    endif()
     # Before 1.0 a minor release may break the binary interface.
     set_target_properties(
       ${target}
