@@ -61,6 +61,7 @@ class bound_values {
 
  private:
   prepared_write& w_;
+  const lastdoor::statement& s_;
 };
 
 // All that depends on a statement's names and not on its values.

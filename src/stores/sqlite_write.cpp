@@ -143,11 +143,16 @@ void bind_value(sqlite_driver::statement& s, int at, slot::origin from,
 
 bool of_grant(const slot& place) { return place.from >= slot::origin::token; }
 
+// Whether the statement keeps a pointer to the value.
+bool kept_by_address(const value& v) {
+  return v.text() != nullptr || v.bytes() != nullptr;
+}
+
 }  // namespace
 
 bound_values::bound_values(prepared_write& w, const grant& g,
                            const lastdoor::statement& s)
-    : w_{w} {
+    : w_{w}, s_{s} {
   const bool known = w.bound && *w.bound == g;
   if (!known) {
     w.bound = g;
@@ -173,7 +178,7 @@ bound_values::~bound_values() {
   int at = 0;
   for (const auto& place : w_.slots) {
     ++at;
-    if (!of_grant(place)) {
+    if (!of_grant(place) && kept_by_address(fencing::value_of(place, s_))) {
       sqlite3_bind_null(w_.stmt.raw(), at);
     }
   }

@@ -96,33 +96,61 @@ class statement {
 
   statement(verb v, std::string table) : verb_{v}, table_{std::move(table)} {}
 
+  // Each of these comes twice: a statement built in one expression is moved
+  // into what keeps it, not copied.
+
   /// The schema (attached database) of the table; default: the connection's.
-  statement& in_schema(std::string name);
+  statement& in_schema(std::string name) &;
+  statement&& in_schema(std::string name) && {
+    return std::move(in_schema(std::move(name)));
+  }
 
   /// Names the row: all key columns must match. For upsert and insert these
   /// are also the values stored, and the conflict target of the upsert.
-  statement& key(std::string column, value v);
+  statement& key(std::string column, value v) &;
+  statement&& key(std::string column, value v) && {
+    return std::move(key(std::move(column), std::move(v)));
+  }
   /// Names several rows. Each of the values must name a row, or the write is
   /// refused as `missing`; one fenced-off row refuses the whole write.
-  statement& keys(std::string column, std::vector<value> any_of);
+  statement& keys(std::string column, std::vector<value> any_of) &;
+  statement&& keys(std::string column, std::vector<value> any_of) && {
+    return std::move(keys(std::move(column), std::move(any_of)));
+  }
   /// Every row of the table. Never the default: it must be said.
-  statement& every_row();
+  statement& every_row() &;
+  statement&& every_row() && { return std::move(every_row()); }
 
-  statement& set(std::string column, value v);
+  statement& set(std::string column, value v) &;
+  statement&& set(std::string column, value v) && {
+    return std::move(set(std::move(column), std::move(v)));
+  }
   /// column = column + v. Of an upsert that inserts: v. A sum of integers that
   /// does not fit is refused, and nothing written.
-  statement& add(std::string column, value v);
+  statement& add(std::string column, value v) &;
+  statement&& add(std::string column, value v) && {
+    return std::move(add(std::move(column), std::move(v)));
+  }
   /// column = column - v. Of an upsert that inserts: -v.
-  statement& subtract(std::string column, value v);
+  statement& subtract(std::string column, value v) &;
+  statement&& subtract(std::string column, value v) && {
+    return std::move(subtract(std::move(column), std::move(v)));
+  }
 
   /// Holds on the row as it is before the write, else the whole write is
   /// refused with `precondition_failed`. Comparisons with NULL do not hold.
   /// An upsert that inserts has no row before and skips it.
-  statement& require(std::string column, condition c);
+  statement& require(std::string column, condition c) &;
+  statement&& require(std::string column, condition c) && {
+    return std::move(require(std::move(column), std::move(c)));
+  }
 
   /// Columns of the written rows (as they are afterwards; of an erase:
   /// before) to give back with the receipt.
-  statement& returning(std::vector<std::string> columns);
+  statement& returning(std::vector<std::string> columns) &;
+  statement&& returning(std::vector<std::string> columns) && {
+    return std::move(returning(std::move(columns)));
+  }
 
   [[nodiscard]] verb what() const noexcept { return verb_; }
   [[nodiscard]] const std::string& table() const noexcept { return table_; }
