@@ -489,7 +489,7 @@ TEST_F(CliCommands, HandoverRaisesTheNewSourceAboveEveryMark) {
   EXPECT_EQ(run_under(next), 0);
   EXPECT_EQ(run_under(locks()), exit_code(errc::wrong_source));
   const json held = answer(
-      {"acquire", "--locks", next, "--resource", "another", "--ttl", "1s"});
+      {"acquire", "--locks", next, "--resource", "another", "--ttl", "60s"});
   EXPECT_GT(std::stoll(held.at("token").get<std::string>()),
             std::stoll(done.at("floor").get<std::string>()));
 }

@@ -91,25 +91,25 @@ class CliRedlock : public testing::Test {
 TEST_F(CliRedlock, FromBlankServersToALease) {
   const auto misconfigured = exit_code(errc::misconfigured);
   answer({"acquire", "--resource", "r", "--ttl", "5s"}, misconfigured);
-  answer({"redlock", "init", "--max-ttl", "1s", "--floor", "1600"});
+  answer({"redlock", "init", "--max-ttl", "20s", "--floor", "1600"});
   answer({"redlock", "init"}, misconfigured);
   EXPECT_EQ(conditions(),
             (std::vector<std::string>{"admitted", "admitted", "admitted"}));
-  const auto lease = answer({"acquire", "--resource", "r", "--ttl", "1s"});
+  const auto lease = answer({"acquire", "--resource", "r", "--ttl", "20s"});
   EXPECT_GT(std::stoll(lease["token"].get<std::string>()), 1600);
   answer({"release", "--resource", "r", "--owner", lease["owner"]});
-  answer({"acquire", "--resource", "r", "--ttl", "2s"},
+  answer({"acquire", "--resource", "r", "--ttl", "21s"},
          exit_code(errc::invalid_argument));
 }
 
 TEST_F(CliRedlock, AServerThatForgotIsShownAndReadmitted) {
-  answer({"redlock", "init", "--max-ttl", "300ms"});
+  answer({"redlock", "init", "--max-ttl", "4s"});
   start(1);
   EXPECT_EQ(conditions()[1], "quarantined");
   EXPECT_EQ(answer({"redlock", "admit"})["servers"][1]["is"], "admitted");
   servers_[2].reset();
   EXPECT_EQ(conditions()[2], "unreachable");
-  answer({"acquire", "--resource", "r", "--ttl", "200ms"});
+  answer({"acquire", "--resource", "r", "--ttl", "3s"});
 }
 
 }  // namespace

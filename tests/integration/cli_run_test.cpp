@@ -111,10 +111,10 @@ TEST_F(CliRun, JsonTellsTheGrantAndTheEnd) {
 TEST_F(CliRun, TheLockIsHeldAndRenewedWhileTheCommandRuns) {
   tool_process run{
       call(shell("echo $$ > " + (folder_ / "child") + "; exec sleep 100"),
-           {"--ttl", "1s"})};
+           {"--ttl", "3s"})};
   const pid_t child = wait_for_pid("child");
   const auto start = now();
-  EXPECT_TRUE(eventually([&] { return now() - start > 3s; }));
+  EXPECT_TRUE(eventually([&] { return now() - start > 5s; }));
   EXPECT_TRUE(is_held());
   EXPECT_FALSE(is_gone(child));
   run.send(SIGTERM);
@@ -198,9 +198,9 @@ TEST_F(CliRun, C09_ACommandThatComesTooLateIsNotStarted) {
   cli::run_options o;
   o.locks = locks();
   o.resource = "r";
-  o.ttl = 500ms;
+  o.ttl = 2s;
   o.command = {"/usr/bin/touch", folder_ / "started"};
-  o.before_exec = [] { ::usleep(1'000'000); };
+  o.before_exec = [] { ::usleep(3'000'000); };
   const pid_t tool = ::fork();
   if (tool == 0) {
     ::_exit(cli::run_command(o, cli::output{false}));

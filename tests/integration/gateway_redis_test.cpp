@@ -102,7 +102,7 @@ TEST_F(GatewayRedis, ARepositoryIsFencedAsItIs) {
 }
 
 TEST_F(GatewayRedis, X01_APausedHolderIsRefused) {
-  auto first = door().acquire("stock", {.ttl = 200ms, .renew = false});
+  auto first = door().acquire("stock", {.ttl = 2s, .renew = false});
   ASSERT_EQ(outcome_of(first), "ok");
   const auto old = blind(first->grant());
   ASSERT_EQ(outcome_of(store().write(old, redis_commands{}.set("stock", 5))),

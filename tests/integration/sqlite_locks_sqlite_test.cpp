@@ -356,9 +356,9 @@ TEST_F(SqliteLocks, P07_ExpiryCountsFromWhenTheLockWasHad) {
 
 TEST_F(SqliteLocks, P07_RenewalThatWaitedTooLongIsRefused) {
   auto a = open_locks(path);
-  auto g = a.acquire("r", 400ms);
+  auto g = a.acquire("r", 1s);
   ASSERT_EQ(outcome_of(g), "ok");
-  const passing_writer writer{path, 900ms};
+  const passing_writer writer{path, 2s};
   EXPECT_EQ(outcome_of(a.renew(*g, 60s)), "not_owner");
   EXPECT_FALSE(a.inspect("r").held);
 }

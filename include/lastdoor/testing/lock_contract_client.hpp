@@ -78,15 +78,16 @@ class contender {
   }
 
   /// A lease that will run out soon. On a machine so busy that even the
-  /// acquisition takes longer, it tries again.
+  /// acquisition takes longer, it tries again with a longer one.
   [[nodiscard]] result<grant> acquire_briefly(std::string_view resource) {
-    for (int tries = 0;; ++tries) {
-      auto got = acquire(resource, brief);
-      if (got || got.code() != errc::too_slow || tries == 20)
+    for (duration ttl = shortest_brief;; ttl *= 2) {
+      auto got = acquire(resource, ttl);
+      if (got || got.code() != errc::too_slow || ttl >= longest_brief)
         return got;
     }
   }
-  static constexpr duration brief = std::chrono::milliseconds{200};
+  static constexpr duration shortest_brief = std::chrono::milliseconds{200};
+  static constexpr duration longest_brief = 32 * shortest_brief;
 
   [[nodiscard]] result<time_point> renew(const grant& g, duration ttl) {
     return backend_->renew(g, ttl, deadline());
