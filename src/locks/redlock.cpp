@@ -8,18 +8,18 @@
 
 #include "embedded_redis_scripts.hpp"
 #include "redlock_backend.hpp"
+#include "redlock_setup.hpp"
 
 namespace lastdoor {
 
 namespace driver = redis_driver;
 namespace scripts = detail::redis_scripts;
+using redlock::number_of;
 using redlock::server;
 using redlock::servers;
 using redlock::sight;
 
-namespace {
-
-constexpr std::string_view scheme = "redlock://";
+namespace redlock {
 
 error silent(const servers& all, const std::vector<sight>& found) {
   std::string why;
@@ -54,12 +54,29 @@ result<void> check_durable(driver::session& in, server& s, time_point until) {
   return {};
 }
 
+std::int64_t number_of(const std::string& counter) {
+  std::int64_t value = 0;
+  for (const char c : counter) {
+    if (c < '0' || c > '9' || value > redlock::highest_value) {
+      return 0;
+    }
+    value = value * 10 + (c - '0');
+  }
+  return value;
+}
+
+}  // namespace redlock
+
+namespace {
+
+constexpr std::string_view scheme = "redlock://";
+
 result<void> check_blank(servers& all, const std::vector<sight>& found) {
   std::set<std::string> seen;
   for (unsigned k = 0; k < all.n(); ++k) {
     const auto& s = found[k];
     if (!s.answered) {
-      return silent(all, found);
+      return redlock::silent(all, found);
     }
     const auto& name = all.at(k).node->name();
     if (!seen.insert(s.identity).second) {
@@ -117,17 +134,6 @@ result<void> note(servers& all, driver::session& in, server& s,
   return all.note_forgot(s, call.answer()[1].text(), call.answer()[2].text());
 }
 
-std::int64_t number_of(const std::string& counter) {
-  std::int64_t value = 0;
-  for (const char c : counter) {
-    if (c < '0' || c > '9' || value > redlock::highest_value) {
-      return 0;
-    }
-    value = value * 10 + (c - '0');
-  }
-  return value;
-}
-
 redlock_node_status status_of(servers& all, driver::session& in, server& s,
                               const sight& seen, time_point until) {
   using condition = redlock_node_status::condition;
@@ -139,7 +145,8 @@ redlock_node_status status_of(servers& all, driver::session& in, server& s,
   }
   out.counter = number_of(seen.counter);
   if (auto wrong = all.foreign(s, seen.marker)) {
-    out.now = condition::foreign;
+    out.now = redlock::closed::parse(seen.marker) ? condition::closed
+                                                  : condition::foreign;
     out.why = wrong->text();
     return out;
   }
@@ -159,6 +166,10 @@ redlock_node_status status_of(servers& all, driver::session& in, server& s,
   out.now = condition::quarantined;
   out.why = s.found.empty() ? "it has forgotten everything"
                             : "it was restarted or replaced";
+  if (!all.may_admit(s)) {
+    out.why +=
+        "; only those who name the servers as they were set up may admit it";
+  }
   out.wait_left = all.wait_left(s);
   return out;
 }
@@ -262,11 +273,11 @@ result<void> redlock_init(std::span<const std::string> urls,
   (*all)->set_known(
       {id->str(), (*all)->n(),
        std::chrono::ceil<std::chrono::milliseconds>(init.max_ttl).count(),
-       init.durable});
+       init.durable, (*all)->digest()});
   const auto value =
       std::max<std::int64_t>(1, redlock::value_below(init.floor));
   for (unsigned k = 0; init.durable && k < (*all)->n(); ++k) {
-    if (auto ok = check_durable(in, (*all)->at(k), until); !ok) {
+    if (auto ok = redlock::check_durable(in, (*all)->at(k), until); !ok) {
       return ok;
     }
   }

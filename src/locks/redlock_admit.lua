@@ -2,7 +2,8 @@
 -- forgotten, then it gets its marker.
 --
 -- KEYS  1 counter  2 marker  3 note
--- ARGV  1 new marker  2 marker as it was found  3 note as it was found
+-- ARGV  1 new marker  2 marker as it was found  3 note as it was found,
+--       '*' where the marker alone tells that nothing was forgotten
 --       4 value that its counter must have reached
 local marker = redis.pcall('GET', KEYS[2])
 if type(marker) == 'table' then
@@ -13,7 +14,8 @@ if marker == ARGV[1] then
 end
 local note = redis.pcall('GET', KEYS[3])
 -- Otherwise it has forgotten again since the wait began.
-if (marker or '') ~= ARGV[2] or (note or '') ~= ARGV[3] then
+if (marker or '') ~= ARGV[2]
+    or ARGV[3] ~= '*' and (note or '') ~= ARGV[3] then
   return {'changed', marker or ''}
 end
 local counter = redis.pcall('GET', KEYS[1])

@@ -96,8 +96,17 @@ void election::take(unsigned k) {
       // be read is a server that is out.
       if (marker::parse(answer[1].text())) {
         trouble_ = ok.error();
+      } else if (const auto c = closed::parse(answer[1].text())) {
+        const bool left_out = !c->stays && c->to.id == all_.known()->id;
+        (left_out ? trouble_ : moved_) = ok.error();
       }
       complain(ok.error().text());
+      return;
+    }
+    if (!all_.may_admit(s)) {
+      complain(s.node->name() +
+               ": in quarantine, and only a client that names the servers as "
+               "they were set up may admit it");
       return;
     }
     complain(fmt::format(
@@ -202,6 +211,9 @@ error election::failure() const {
   }
   if (votes >= all_.q()) {
     return no_quorum(votes, all_.n(), "counters could not be raised in time");
+  }
+  if (moved_) {
+    return *moved_;
   }
   if (exhausted_) {
     return exhausted();

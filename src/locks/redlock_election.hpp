@@ -59,6 +59,7 @@ class election {
   std::optional<choice> raised_;
   std::optional<choice> grant_;
   std::optional<error> trouble_;
+  std::optional<error> moved_;  // the servers were changed
   std::string holder_;
   std::string why_;
   bool exhausted_{false};

@@ -27,6 +27,18 @@ std::string place_text(const server& s) {
   return fmt::format("{} (place {})", s.node->name(), s.place);
 }
 
+// The name of a server, as it stands in every URL that leads there.
+std::string address_of(const driver::endpoint& e) {
+  if (!e.path.empty()) {
+    return fmt::format("{}?db={}", e.path, e.db);
+  }
+  std::string host = e.host;
+  for (char& c : host) {
+    c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  }
+  return fmt::format("{}:{}/{}", host, e.port, e.db);
+}
+
 // What this client's clock may run faster than the others', and resolution.
 duration with_drift(duration d) {
   return d + d / 100 + std::chrono::milliseconds{2};
@@ -68,6 +80,7 @@ result<std::unique_ptr<servers>> servers::open(
   }
   made->fresh_note_ = note->str();
   std::set<std::string> seen;
+  std::vector<std::string> addresses;
   for (const auto& url : urls) {
     auto node = driver::server_options(url, options.call_timeout, options.tls);
     if (!node) {
@@ -84,9 +97,12 @@ result<std::unique_ptr<servers>> servers::open(
     node->most_unanswered = most_unanswered;
     server one;
     one.place = made->n();
+    one.address = address_of(where);
+    addresses.push_back(one.address);
     one.node = &made->loop_->add(std::move(*node));
     made->all_.push_back(std::move(one));
   }
+  made->digest_ = names_digest(addresses);
   return made;
 }
 
@@ -142,10 +158,28 @@ std::vector<sight> servers::look(driver::session& in, time_point until,
   return found;
 }
 
+bool servers::may_admit(const server& s) const {
+  const auto m = marker::parse(s.found);
+  return known_ && ((m && m->of == *known_) || known_->names == digest_);
+}
+
 std::optional<error> servers::foreign(const server& s,
                                       std::string_view found) const {
   if (found.empty()) {
     return std::nullopt;
+  }
+  if (const auto c = closed::parse(found)) {
+    if (c->to.names == digest_ ||
+        (c->stays && known_ && known_->id == c->to.id)) {
+      return fail(errc::no_quorum,
+                  fmt::format("{}: not opened yet; 'lastdoor redlock change' "
+                              "finishes the change of the servers",
+                              place_text(s)));
+    }
+    return fail(errc::misconfigured,
+                fmt::format("{}: closed, as the servers of the cluster were "
+                            "changed: name the new ones in the URL",
+                            place_text(s)));
   }
   const auto m = marker::parse(found);
   if (!m) {
@@ -157,18 +191,22 @@ std::optional<error> servers::foreign(const server& s,
   if (m->of.n != n()) {
     return fail(errc::misconfigured,
                 fmt::format("{}: the server belongs to a cluster of {}, not "
-                            "of {}",
+                            "of {}; were the servers changed, name the new "
+                            "ones",
                             place_text(s), m->of.n, n()));
   }
   if (m->place != s.place) {
     return fail(errc::misconfigured,
                 fmt::format("{}: the server has place {}; name all servers "
-                            "in the order in which they were set up",
+                            "in the order in which they were set up or "
+                            "changed",
                             place_text(s), m->place));
   }
   if (known_ && m->of != *known_) {
     return fail(errc::misconfigured,
-                fmt::format("{}: the server belongs to another cluster",
+                fmt::format("{}: the server belongs to another cluster; were "
+                            "the servers changed, name the new ones and open "
+                            "anew",
                             place_text(s)));
   }
   return std::nullopt;
@@ -183,6 +221,8 @@ result<void> servers::learn(driver::session& in, time_point until) {
   unsigned members = 0;
   unsigned answered = 0;
   std::string silent;
+  std::optional<error> moved;
+  std::string left_by;  // the cluster that left a server out
   for (unsigned k = 0; k < n(); ++k) {
     const auto& s = found[k];
     if (!s.answered) {
@@ -193,6 +233,10 @@ result<void> servers::learn(driver::session& in, time_point until) {
     ++answered;
     const auto m = marker::parse(s.marker);
     if (!m) {
+      if (const auto c = closed::parse(s.marker)) {
+        moved = foreign(at(k), s.marker);
+        left_by = c->stays ? left_by : c->to.id;
+      }
       continue;
     }
     if (auto wrong = foreign(at(k), s.marker)) {
@@ -207,9 +251,16 @@ result<void> servers::learn(driver::session& in, time_point until) {
     agreed = m->of;
     ++members;
   }
+  // An old list, most of whose servers have the same places in the new one.
+  if (agreed && agreed->id == left_by) {
+    return *moved;
+  }
   if (members >= blocking(n())) {
     known_ = std::move(agreed);
     return {};
+  }
+  if (moved) {
+    return *moved;
   }
   if (answered >= q()) {
     return fail(errc::misconfigured,
@@ -285,6 +336,12 @@ result<std::int64_t> servers::highest_counter(driver::session& in,
 
 result<void> servers::admit(driver::session& in, server& s, std::int64_t value,
                             time_point until) {
+  if (!may_admit(s)) {
+    return fail(errc::misconfigured,
+                fmt::format("{}: blank, and the servers are not named here as "
+                            "they were set up: it may be a stranger",
+                            place_text(s)));
+  }
   driver::script_call call{
       scripts::redlock_admit,
       {names_.counter, names_.marker, names_.note},
@@ -318,7 +375,7 @@ void servers::tend(driver::session& in, time_point until) {
     return;
   }
   const auto due = [&](const server& s) {
-    return s.quarantined && s.node->now() == condition::ready &&
+    return s.quarantined && s.node->now() == condition::ready && may_admit(s) &&
            wait_left(s) == duration{0};
   };
   if (std::none_of(all_.begin(), all_.end(), due)) {

@@ -35,6 +35,7 @@ struct stray {
 
 struct server {
   redis_driver::node* node{nullptr};
+  std::string address;  // "host:port/db"; without login
   unsigned place{0};
 
   // Its quarantine; `since` is meaningful when `quarantined`.
@@ -175,7 +176,16 @@ class servers {
   [[nodiscard]] result<std::int64_t> highest_counter(redis_driver::session& in,
                                                      time_point until);
 
-  // The marker in words of trouble, or nothing when it fits.
+  // names_digest of the servers as this client names them.
+  [[nodiscard]] const std::string& digest() const noexcept { return digest_; }
+  // Whether this client may admit a server in quarantine. One that remembers
+  // its place: yes. A blank one may be a stranger, behind a wrong name or the
+  // name of a server that was left out: only a client with the very list that
+  // the cluster was set up with knows better.
+  [[nodiscard]] bool may_admit(const server& s) const;
+
+  // The marker in words of trouble, or nothing when it fits. `no_quorum` when
+  // it only waits for the end of a change to this list.
   [[nodiscard]] std::optional<error> foreign(const server& s,
                                              std::string_view found) const;
 
@@ -196,6 +206,7 @@ class servers {
   std::vector<server> all_;
   std::optional<cluster> known_;
   std::string fresh_note_;
+  std::string digest_;
   bool tending_{false};
   time_point tend_again_at_{};
 

@@ -100,7 +100,9 @@ TEST(RedlockRule, AFloorIsBelowTheNextToken) {
 }
 
 TEST(RedlockMarker, IsReadAsItWasWritten) {
-  const marker m{{std::string(40, 'a'), 5, 60000, true}, 3, "run/replication"};
+  const marker m{{std::string(40, 'a'), 5, 60000, true, std::string(16, '0')},
+                 3,
+                 "run/replication"};
   const auto read = marker::parse(m.text());
   ASSERT_TRUE(read);
   EXPECT_EQ(read->of, m.of);
@@ -109,18 +111,19 @@ TEST(RedlockMarker, IsReadAsItWasWritten) {
 }
 
 TEST(RedlockMarker, DamageIsNoticed) {
-  const marker m{{std::string(40, 'a'), 5, 60000, false}, 3, "run"};
+  const marker m{
+      {std::string(40, 'a'), 5, 60000, false, std::string(16, '0')}, 3, "run"};
   const auto good = m.text();
   for (std::size_t cut = 0; cut < good.size() - 3; ++cut) {
     EXPECT_FALSE(marker::parse(good.substr(0, cut))) << cut;
   }
-  for (const char* bad :
-       {"", " ", "redlock-2 ", "x", "redlock-1 zz 3 5 60000 0 run"}) {
+  for (const char* bad : {"", " ", "redlock-2 ", "x",
+                          "redlock-1 zz 3 5 60000 0 0123456789abcdef run"}) {
     EXPECT_FALSE(marker::parse(bad)) << bad;
   }
   const auto with = [](std::string place, std::string n, std::string ttl) {
     return "redlock-1 " + std::string(40, 'a') + " " + place + " " + n + " " +
-           ttl + " 0 run";
+           ttl + " 0 0123456789abcdef run";
   };
   EXPECT_TRUE(marker::parse(with("4", "5", "1")));
   EXPECT_FALSE(marker::parse(with("5", "5", "1"))) << "place beyond N";
@@ -129,6 +132,45 @@ TEST(RedlockMarker, DamageIsNoticed) {
   EXPECT_FALSE(marker::parse(with("-1", "5", "1")));
   EXPECT_FALSE(marker::parse(with("0", "5", "0")));
   EXPECT_FALSE(marker::parse(with("0", "5", "1 ")));
+}
+
+TEST(RedlockMarker, AClosedServerIsReadAsItWasWritten) {
+  closed c{std::string(40, 'a'),
+           2,
+           3,
+           {std::string(40, 'b'), 5, 60000, false, std::string(16, '0')},
+           true,
+           "nonce",
+           {}};
+  const auto read = closed::parse(c.head() + " 17");
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->head(), c.head());
+  EXPECT_EQ(read->from, c.from);
+  EXPECT_EQ(read->from_place, 2U);
+  EXPECT_EQ(read->to, c.to);
+  EXPECT_TRUE(read->stays);
+  EXPECT_EQ(read->counter, 17);
+  EXPECT_EQ(closed::parse(c.head() + " -")->counter, std::nullopt);
+  EXPECT_FALSE(marker::parse(c.head() + " 17")) << "it is no marker";
+  c.from.clear();
+  EXPECT_EQ(closed::parse(c.head() + " -")->from, "");
+  for (const char* bad : {"", " ", " x", " -1", " 1 1"}) {
+    EXPECT_FALSE(closed::parse(c.head() + bad)) << bad;
+  }
+}
+
+TEST(RedlockMarker, NamesAreTheListInItsOrder) {
+  const std::vector<std::string> a{"h:1/0", "h:2/0"};
+  const std::vector<std::string> b{"h:2/0", "h:1/0"};
+  const std::vector<std::string> c{"h:1/0h:2/0"};
+  EXPECT_EQ(names_digest(a).size(), 16U);
+  EXPECT_NE(names_digest(a), names_digest(b));
+  EXPECT_NE(names_digest(a), names_digest(c));
+  const auto id = std::string(40, 'a');
+  EXPECT_TRUE(owner_id::parse(successor(id, names_digest(a))));
+  EXPECT_NE(successor(id, names_digest(a)), successor(id, names_digest(b)));
+  EXPECT_NE(successor(id, names_digest(a)),
+            successor(successor(id, names_digest(a)), names_digest(a)));
 }
 
 }  // namespace

@@ -17,7 +17,9 @@
 //     flush, restored backup, failover behind its address) grants nothing and
 //     counts for nothing until one `max_ttl` has passed on this client's own
 //     clock and its counter was raised above all that was granted meanwhile.
-//     Each service sees to that by itself while it is in use.
+//     Each service sees to that by itself while it is in use. One that is
+//     blank is admitted only by clients that name the servers word for word
+//     (host, port, database) as `redlock_init` or `redlock_change` did.
 //
 // What it does not promise: mutual exclusion rests on timing, as with every
 // lease. The store refuses the slower of two holders by the token.
@@ -42,7 +44,8 @@
 // Errors, besides those of every service: `no_quorum` when too few servers can
 // grant (down, silent, quarantined), `too_slow` when nothing would be left of
 // the TTL, `misconfigured` when the servers are blank, or an address leads to
-// a server of another cluster, of another place in it, or of another N.
+// a server of another cluster, of another place in it, or of another N, and
+// when the servers were changed: whoever names the old ones is told so.
 //
 // Example:
 //
@@ -52,6 +55,7 @@
 //   auto lease = locks.acquire("payout/2026-11", {.ttl = 10s});
 #pragma once
 
+#include <functional>
 #include <lastdoor/lock_service.hpp>
 #include <lastdoor/redis_server.hpp>
 #include <memory>
@@ -133,6 +137,7 @@ struct redlock_node_status {
     quarantined,  // may have forgotten, or is blank
     unreachable,
     foreign,  // of another cluster, place or size, or its marker is damaged
+    closed,   // left out by a change of the servers, or not opened yet
   };
   std::string server;  // the URL without its password
   condition now{condition::unreachable};
@@ -151,5 +156,48 @@ struct redlock_node_status {
 [[nodiscard]] result<void> redlock_admit(std::span<const std::string> urls,
                                          std::optional<mark> floor = {},
                                          const redlock_options& options = {});
+
+struct redlock_change_options {
+  /// Every new token is above this: the highest mark of the stores. Needed,
+  /// and trusted, when too few of the old servers remember; give it only when
+  /// those that are missing are gone for good or were shut down.
+  std::optional<mark> floor{};
+
+  /// Called before each step, with what comes next in words.
+  std::function<void(std::string_view)> progress{};
+};
+
+struct redlock_change_report {
+  /// Every token granted before is at or below `16 * floor + 15`.
+  std::int64_t floor{0};
+  /// Old servers that could not be closed: they were not there. Harmless, but
+  /// run the change again when they are back, for their own clients' sake.
+  std::vector<std::string> left_open;
+};
+
+/// Makes the servers of `to` the cluster, in that order, instead of `from`:
+/// adds, removes, replaces and reorders. Closes the old ones, waits one
+/// `max_ttl`, which stays the same, and opens the new ones above all that was
+/// granted. Meanwhile nothing is granted or renewed: leases end (a renewal
+/// says `not_owner`), releases work. Clients that name the old servers are
+/// told so (`misconfigured`); those with the new names may start before.
+///
+/// Requires that all of `to` answer, that those of them which are new are
+/// blank, and that `from` is the list as it was set up; N/2 + 1 of the old
+/// servers must answer. Else nothing is changed: `unavailable`,
+/// `misconfigured`, `no_quorum`.
+///
+/// After a crash or an error half way nothing is granted until the same
+/// change is run again, by anybody; several at once do no harm. A change to
+/// other servers is refused until that one is finished. Lists that are
+/// changed already are no error.
+///
+/// A server that was left out stays closed. To use it again: empty its
+/// database (FLUSHDB) and change to a list with it. Never `redlock_admit`
+/// with a floor by a list that was given up.
+[[nodiscard]] result<redlock_change_report> redlock_change(
+    std::span<const std::string> from, std::span<const std::string> to,
+    const redlock_change_options& change = {},
+    const redlock_options& options = {});
 
 }  // namespace lastdoor
