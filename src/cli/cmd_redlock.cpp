@@ -1,4 +1,4 @@
-// redlock init | status | admit: the servers of a Redlock cluster.
+// redlock init | status | admit | change: the servers of a Redlock cluster.
 #include <fmt/format.h>
 
 #include <lastdoor/locks/redlock.hpp>
@@ -17,6 +17,7 @@ namespace {
 
 struct redlock_arguments {
   std::string locks;
+  std::string to;
   std::string max_ttl{"60s"};
   std::string floor;
   bool durable{false};
@@ -27,13 +28,15 @@ struct redlock_target {
   redlock_options options;
 };
 
-result<redlock_target> target_of(const redlock_arguments& a) {
-  auto url = parse_url("--locks", a.locks);
+result<redlock_target> target_of(std::string_view option,
+                                 const std::string& text) {
+  auto url = parse_url(option, text);
   if (!url) {
     return url.error();
   }
   if (url->scheme != "redlock") {
-    return fail(errc::invalid_argument, "--locks: must be a redlock:// URL");
+    return fail(errc::invalid_argument,
+                fmt::format("{}: must be a redlock:// URL", option));
   }
   auto servers = redlock_servers(url->path);
   if (!servers) {
@@ -47,6 +50,10 @@ result<redlock_target> target_of(const redlock_arguments& a) {
   out.options.node_timeout = std::chrono::seconds{2};
   out.options.call_timeout = std::chrono::seconds{5};
   return out;
+}
+
+result<redlock_target> target_of(const redlock_arguments& a) {
+  return target_of("--locks", a.locks);
 }
 
 result<std::optional<mark>> floor_of(const redlock_arguments& a) {
@@ -73,9 +80,11 @@ std::string_view word_of(redlock_node_status::condition c) {
     case condition::unreachable:
       return "unreachable";
     case condition::foreign:
+      return "foreign";
+    case condition::closed:
       break;
   }
-  return "foreign";
+  return "closed";
 }
 
 std::int64_t ms_of(duration d) {
@@ -138,6 +147,37 @@ int admit_servers(const redlock_arguments& a, const output& out) {
   return show_cluster(a, out);
 }
 
+int change_cluster(const redlock_arguments& a, const output& out) {
+  auto from = target_of(a);
+  auto to = target_of("--to", a.to);
+  auto floor = floor_of(a);
+  if (!from || !to || !floor) {
+    return out.failed(!from ? from.error() : !to ? to.error() : floor.error());
+  }
+  if (from->options.name_space != to->options.name_space) {
+    return out.failed(fail(errc::invalid_argument,
+                           "--to: must have the name space of --locks"));
+  }
+  redlock_change_options how;
+  how.floor = *floor;
+  how.progress = [&](std::string_view step) { out.note(step); };
+  auto done = redlock_change(from->servers, to->servers, how, to->options);
+  if (!done) {
+    return out.failed(done.error());
+  }
+  std::string left;
+  for (const auto& s : done->left_open) {
+    left += fmt::format("not closed, as it was not there: {}\n", s);
+  }
+  return out.done(
+      {{"servers", to->servers.size()},
+       {"floor", std::to_string(done->floor)},
+       {"left_open", done->left_open}},
+      fmt::format("{} servers belong together now; give --to as --locks from "
+                  "now on\n{}",
+                  to->servers.size(), left));
+}
+
 using action = int (*)(const redlock_arguments&, const output&);
 
 CLI::App* add_verb(CLI::App& to, invocation& call,
@@ -172,12 +212,24 @@ void add_redlock(CLI::App& root, invocation& call) {
                  "The servers lose nothing in a crash (appendfsync always); "
                  "checked");
   add_verb(*c, call, a, show_cluster, "status",
-           "Show each server: admitted, quarantined, unreachable, foreign");
+           "Show each server: admitted, quarantined, unreachable, foreign, "
+           "closed");
   add_verb(*c, call, a, admit_servers, "admit",
            "Wait one max TTL and readmit servers that forgot")
       ->add_option("--floor", a->floor,
                    "The stores' highest mark; needed when too few servers "
                    "remember");
+  auto* change =
+      add_verb(*c, call, a, change_cluster, "change",
+               "Add, remove, replace or reorder servers; again after a crash");
+  change
+      ->add_option("--to", a->to,
+                   "redlock://H1:P1,H2:P2,...: the servers from now on; those "
+                   "that are new must be blank")
+      ->required();
+  change->add_option("--floor", a->floor,
+                     "The stores' highest mark; needed when too few old "
+                     "servers remember, and these are gone for good");
 }
 
 }  // namespace lastdoor::cli
