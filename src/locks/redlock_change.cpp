@@ -195,7 +195,9 @@ result<void> change::open() {
   to_.all.set_known(target_);
   duration left{0};
   for (unsigned k = 0; k < to_.all.n(); ++k) {
-    left = std::max(left, to_.all.wait_left(to_.all.at(k)));
+    if (to_.seen[k].marker.empty()) {
+      left = std::max(left, to_.all.wait_left(to_.all.at(k)));
+    }
   }
   if (left > duration{0}) {
     to_.in.wait([] { return false; }, to_.all.now() + left);

@@ -43,9 +43,16 @@ class CliRedlock : public testing::Test {
     }
     for (std::size_t k = 0; k < 3; ++k) {
       ports_[k] = std::to_string(free_port());
-      url_ += (k == 0 ? "redlock://127.0.0.1:" : ",127.0.0.1:") + ports_[k];
       start(k);
     }
+    url_ = url_of({0, 1, 2});
+  }
+  std::string url_of(const std::vector<std::size_t>& which) const {
+    std::string out;
+    for (const auto k : which) {
+      out += (out.empty() ? "redlock://127.0.0.1:" : ",127.0.0.1:") + ports_[k];
+    }
+    return out;
   }
   // Looks a program up as a shell does.
   static tool_setup by_path() {
@@ -83,8 +90,8 @@ class CliRedlock : public testing::Test {
   }
 
   temp_folder folder_;
-  std::string ports_[3];
-  std::unique_ptr<tool_process> servers_[3];
+  std::string ports_[4];
+  std::unique_ptr<tool_process> servers_[4];
   std::string url_;
 };
 
@@ -110,6 +117,33 @@ TEST_F(CliRedlock, AServerThatForgotIsShownAndReadmitted) {
   servers_[2].reset();
   EXPECT_EQ(conditions()[2], "unreachable");
   answer({"acquire", "--resource", "r", "--ttl", "3s"});
+}
+
+TEST_F(CliRedlock, ServersAreChanged) {
+  answer({"redlock", "init", "--max-ttl", "1s"});
+  const auto first = answer({"acquire", "--resource", "r", "--ttl", "1s"});
+  ports_[3] = std::to_string(free_port());
+  const auto next = url_of({0, 3, 2});
+  answer({"redlock", "change", "--to", next}, exit_code(errc::unavailable));
+  start(3);
+  answer({"redlock", "change", "--to", "redis://h"},
+         exit_code(errc::invalid_argument));
+  servers_[1].reset();
+  const auto done = answer({"redlock", "change", "--to", next});
+  EXPECT_EQ(done["servers"], 3);
+  EXPECT_EQ(done["left_open"].size(), 1U);
+  EXPECT_GE(16 * std::stoll(done["floor"].get<std::string>()) + 15,
+            std::stoll(first["token"].get<std::string>()));
+  // It was not there when the others were closed.
+  start(1);
+  EXPECT_EQ(conditions()[1], "quarantined");
+  answer({"redlock", "admit"}, exit_code(errc::misconfigured));
+  url_ = next;
+  EXPECT_EQ(conditions(),
+            (std::vector<std::string>{"admitted", "admitted", "admitted"}));
+  const auto second = answer({"acquire", "--resource", "r", "--ttl", "1s"});
+  EXPECT_GT(std::stoll(second["token"].get<std::string>()),
+            std::stoll(first["token"].get<std::string>()));
 }
 
 }  // namespace
