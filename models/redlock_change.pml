@@ -20,7 +20,6 @@
  *   CLOSE=n      n closed nodes are enough; OLD's N-Q, and with LOSSES and an
  *                even N also N-Q+1
  *   NO_FLOOR     the new nodes begin where they are
- *   NO_CONFIRM   counts what was closed, not what is closed (LOSSES)
  *   VOTES_ON     a closed node still votes for the old cluster
  */
 
@@ -316,7 +315,6 @@ end:
      }
   :: atomic { n == M -> n = 0; break }
   od;
-#ifndef NO_CONFIRM
   atomic {
     shut = 0; remember = 0; m = 0;
     do
@@ -340,7 +338,6 @@ end:
     od;
     n = 0
   }
-#endif
 end_too_few:
   atomic {
     shut >= CLOSE &&
