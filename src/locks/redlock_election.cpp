@@ -49,7 +49,7 @@ election::election(servers& all, driver::session& in,
         {lock, all_.names().counter, all_.names().marker, all_.names().note},
         {request_.owner.str(), ttl,
          std::string_view{request_.holder}.substr(0, longest_holder), mine,
-         all_.fresh_note()}};
+         request_.owner.str()}};  // a note that nobody has set before
   });
 }
 

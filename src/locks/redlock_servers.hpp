@@ -207,12 +207,15 @@ class servers {
   std::optional<cluster> known_;
   std::string fresh_note_;
   std::string digest_;
+  std::uint64_t notes_{0};
   bool tending_{false};
   time_point tend_again_at_{};
 
  public:
-  [[nodiscard]] const std::string& fresh_note() const noexcept {
-    return fresh_note_;
+  // Another one with each call: a server that forgets its note and is given
+  // the same again would seem to have waited already.
+  [[nodiscard]] std::string fresh_note() {
+    return fresh_note_ + '.' + std::to_string(++notes_);
   }
 };
 
