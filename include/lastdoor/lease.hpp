@@ -59,7 +59,8 @@ class lease {
   lease& operator=(const lease&) = delete;
 
   /// Releases quietly: errors go to the observer. Never throws, waits at most
-  /// one call timeout of the back end. Sends nothing when the lease is lost.
+  /// one call timeout of the back end, for no answer at all with Redlock.
+  /// Sends nothing when the lease is lost.
   ~lease();
 
   /// Throws `failure` (invalid_argument) on a moved-from lease.

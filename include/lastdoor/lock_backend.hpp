@@ -84,6 +84,14 @@ class lock_backend {
   [[nodiscard]] virtual result<void> release(const grant& held,
                                              time_point deadline) = 0;
 
+  /// The same for a holder that waits for no answer, a destructor for one:
+  /// success may mean that the request is on its way. What is lost on the way
+  /// ends with its TTL.
+  [[nodiscard]] virtual result<void> let_go(const grant& held,
+                                            time_point deadline) {
+    return release(held, deadline);
+  }
+
   [[nodiscard]] virtual result<lease_status> inspect(
       const resource_name& resource) = 0;
 

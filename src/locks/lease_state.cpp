@@ -302,8 +302,9 @@ result<void> lease_state::release_once(bool quiet) {
     return {};
   static_cast<void>(core_->keeper().sync(shared_from_this()));
   const time_point started = core_->now();
-  const auto answer = core_->ask_to_release(
-      grant_, later(started, core_->backend().call_timeout()));
+  const auto deadline = later(started, core_->backend().call_timeout());
+  const auto answer = quiet ? core_->ask_to_let_go(grant_, deadline)
+                            : core_->ask_to_release(grant_, deadline);
   return finish_release(answer, quiet, core_->now() - started);
 }
 

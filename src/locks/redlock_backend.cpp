@@ -264,6 +264,36 @@ result<void> redlock_backend::release(const grant& held, time_point deadline) {
       .about(resource);
 }
 
+// On each connection it stays behind what was sent before and ahead of what
+// comes after. Where there is no answer in the end it is sent again.
+result<void> redlock_backend::let_go(const grant& held, time_point deadline) {
+  const auto& resource = held.resource().str();
+  const auto& owner = held.owner().str();
+  {
+    driver::session in{servers_->loop()};
+    const auto value = held.token().value() / redlock::places;
+    round telling{*servers_, in};
+    telling.ask_all([&](const server& s) {
+      return servers_->release_call(s, resource, owner, value);
+    });
+    telling.advance();
+    unsigned told = 0;
+    for (unsigned k = 0; k < servers_->n(); ++k) {
+      told += telling.of(k) == round::state::asked ? 1U : 0U;
+    }
+    if (told >= servers_->q()) {
+      const auto until = servers_->now() + max_ttl() + call_timeout();
+      for (unsigned k = 0; k < servers_->n(); ++k) {
+        servers_->add_stray(servers_->at(k),
+                            {resource, owner, until, telling.let_go(k)});
+      }
+      remember_released(owner);
+      return {};
+    }
+  }
+  return release(held, deadline);  // too few connections to be content
+}
+
 result<lease_status> redlock_backend::inspect(const resource_name& resource) {
   driver::session in{servers_->loop()};
   const auto until = servers_->now() + call_timeout();

@@ -32,6 +32,7 @@ class redlock_backend final : public lock_backend {
   result<time_point> renew(const grant& held, duration ttl,
                            time_point deadline) override;
   result<void> release(const grant& held, time_point deadline) override;
+  result<void> let_go(const grant& held, time_point deadline) override;
   result<lease_status> inspect(const resource_name& resource) override;
   std::shared_ptr<void> watch(const resource_name& resource,
                               alarm& bell) override;

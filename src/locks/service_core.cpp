@@ -83,6 +83,11 @@ result<void> service_core::ask_to_release(const grant& held,
   return caught([&] { return backend_->release(held, deadline); });
 }
 
+result<void> service_core::ask_to_let_go(const grant& held,
+                                         time_point deadline) {
+  return caught([&] { return backend_->let_go(held, deadline); });
+}
+
 result<std::shared_ptr<lease_state>> service_core::acquire(
     std::string_view resource, const acquire_options& options) {
   auto name = resource_name::parse(resource);

@@ -45,6 +45,9 @@ class service_core : public std::enable_shared_from_this<service_core> {
                                                 time_point deadline);
   [[nodiscard]] result<void> ask_to_release(const grant& held,
                                             time_point deadline);
+  // Success may mean that it is on its way.
+  [[nodiscard]] result<void> ask_to_let_go(const grant& held,
+                                           time_point deadline);
   [[nodiscard]] const std::shared_ptr<lastdoor::clock>& time() const noexcept {
     return options_.time;
   }

@@ -1,0 +1,113 @@
+// Redlock: who waits for what, and who need not.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <lastdoor/observer.hpp>
+#include <lastdoor/testing/fake_clock.hpp>
+#include <optional>
+
+#include "support/redlock_cluster.hpp"
+#include "support/tcp_proxy.hpp"
+
+namespace {
+
+using namespace lastdoor;
+using namespace lastdoor::support;
+using namespace std::chrono_literals;
+using lastdoor::testing::fake_clock;
+
+constexpr const char* counter = "lastdoor:{default}:redlock:counter";
+constexpr const char* marker = "lastdoor:{default}:redlock:marker";
+
+// A server forgets, comes back with the help of another client, and forgets
+// again. The client that saw both, and nothing between, waits anew.
+TEST(RedlockWaits, R15_ForgettingTwiceIsWaitedForTwice) {
+  LASTDOOR_NEEDS_REDIS();
+  redlock_cluster all{5};  // one hour
+  tcp_proxy to_0{all[0].port()};
+  tcp_proxy to_1{all[1].port()};
+  auto urls = all.urls();
+  urls[0] = to_0.redis_url();
+  urls[1] = to_1.redis_url();
+  const auto time = std::make_shared<fake_clock>();
+  auto options = redlock_cluster::patience();
+  options.service.time = time;
+  auto locks = open_redlock_backend(urls, options).value();
+  int attempts = 0;
+  const auto ask = [&] {
+    const auto r =
+        resource_name::parse("r" + std::to_string(++attempts)).value();
+    const auto got = locks->try_acquire(
+        {r, owner_id::generate().value(), 1s, "test", time->now() + 10s});
+    return got ? "ok" : got.error().message();
+  };
+  const auto refuse = [&](bool on) {
+    for (auto* relay : {&to_0, &to_1}) {
+      relay->refuse(on);
+      relay->cut();
+    }
+  };
+  // With two out of reach every answer counts, that of the third as well.
+  const auto forgets = [&] {
+    all[2].say({"FLUSHALL"});
+    return eventually(
+        [&] { return ask().find("in quarantine") != std::string::npos; });
+  };
+  ASSERT_EQ(ask(), "ok");
+  const auto known = all[2].say({"GET", marker});
+  refuse(true);
+  ASSERT_TRUE(forgets());
+  time->jump(40min);
+  // What another client does when it admits a server.
+  all[2].say({"SET", counter, "1000"});
+  all[2].say({"SET", marker, known});
+  all[2].say({"DEL", "lastdoor:{default}:redlock:note"});
+  ASSERT_TRUE(forgets());
+  refuse(false);
+  time->jump(30min);
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_TRUE(eventually([&] { return ask() == "ok"; }));
+  }
+  EXPECT_EQ(all[2].say({"GET", marker}), "<nil>")
+      << "70 minutes, but not of it";
+  time->jump(40min);
+  EXPECT_TRUE(eventually([&] {
+    return ask() == "ok" && all[2].say({"GET", marker}) == known;
+  }));
+}
+
+// No server answers any more, and the end of the scope does not wait for one.
+TEST(RedlockWaits, R25_TheDestructorWaitsForNoAnswer) {
+  struct listener : observer {
+    std::atomic<int> released{0};
+    void on_event(const event& e) noexcept override {
+      released += e.kind == event_kind::released ? 1 : 0;
+    }
+  };
+  LASTDOOR_NEEDS_REDIS();
+  const auto heard = std::make_shared<listener>();
+  redlock_cluster all{5};
+  {
+    auto options = redlock_cluster::patience();
+    options.service.observe = heard;
+    auto locks = open_redlock(all.urls(), options).value();
+    std::optional<lease> held = locks.acquire("r", {.ttl = 1min}).value();
+    for (std::size_t k = 0; k < all.size(); ++k) {
+      all[k].pause();
+    }
+    held.reset();
+    // Nothing can have been confirmed, so nobody waited for it.
+    EXPECT_EQ(heard->released, 1);
+  }
+  // It was sent, though the service is gone meanwhile.
+  for (std::size_t k = 0; k < all.size(); ++k) {
+    all[k].resume();
+  }
+  for (std::size_t k = 0; k < all.size(); ++k) {
+    EXPECT_TRUE(eventually([&] {
+      return all[k].say({"EXISTS", "lastdoor:{default}:redlock:lock:r"}) == "0";
+    })) << k;
+  }
+}
+
+}  // namespace
