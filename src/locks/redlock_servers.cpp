@@ -417,9 +417,22 @@ driver::script_call servers::release_call(const server& s,
                              {owner, channel, number, mine}};
 }
 
+namespace {
+
+// Heard, and done.
+bool is_over(const stray& one, time_point moment) {
+  return one.until <= moment ||
+         (one.sent != nullptr && one.sent->state() == driver::fate::replied &&
+          !one.sent->answer().is_error());
+}
+
+}  // namespace
+
 void servers::add_stray(server& s, stray one) {
-  if (s.strays.size() >= most_strays) {
-    s.strays.erase(s.strays.begin());
+  const auto moment = now();
+  while (!s.strays.empty() && (s.strays.size() >= most_strays ||
+                               is_over(s.strays.front(), moment))) {
+    s.strays.pop_front();
   }
   s.strays.push_back(std::move(one));
 }
@@ -429,11 +442,8 @@ void servers::send_strays(driver::session& in, server& s) {
     return;
   }
   const auto moment = now();
-  std::erase_if(s.strays, [&](const stray& one) {
-    return one.until <= moment ||
-           (one.sent != nullptr && one.sent->state() == driver::fate::replied &&
-            !one.sent->answer().is_error());
-  });
+  std::erase_if(s.strays,
+                [&](const stray& one) { return is_over(one, moment); });
   for (auto& one : s.strays) {
     if (one.sent == nullptr || one.sent->settled()) {
       // By its text: nobody is there to hear that the hash is unknown.
@@ -449,6 +459,11 @@ void servers::greet(driver::session& in, server& s) {
   if (s.greeted != s.node->generation()) {
     s.greeted = s.node->generation();
     s.node->send(in, {"SCRIPT", "LOAD", scripts::redlock_release.text});
+  } else if (s.strays.empty() || (s.strays.front().sent != nullptr &&
+                                  !s.strays.front().sent->settled())) {
+    // A server that is silent has many, all of them on their way: they are
+    // not looked through with every call.
+    return;
   }
   send_strays(in, s);
 }

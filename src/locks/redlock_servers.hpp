@@ -10,6 +10,7 @@
 // Thread safety: everything belongs to the loop's lock, which a session holds.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <lastdoor/locks/redlock.hpp>
 #include <memory>
@@ -46,7 +47,7 @@ struct server {
   time_point since{};
   bool durable{false};  // forgets nothing and need not wait
 
-  std::vector<stray> strays;
+  std::deque<stray> strays;  // oldest first
   std::uint64_t greeted{0};  // the connection that knows our release script
 };
 
