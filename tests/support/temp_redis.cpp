@@ -160,7 +160,8 @@ void temp_redis::add_setting(const std::string& setting) {
 }
 
 argument_list temp_redis::command() const {
-  argument_list all{program()};
+  auto all = options_.launcher;
+  all.push_back(program());
   const auto set = [&](const std::string& setting) {
     const auto blank = setting.find(' ');
     all.push_back("--" + setting.substr(0, blank));

@@ -72,6 +72,7 @@ class redis_session {
 struct redis_options {
   bool persistent{false};               // keep an append-only file
   std::vector<std::string> settings{};  // "name value", as in redis.conf
+  argument_list launcher{};  // stands before the program: /usr/bin/env A=B
 };
 
 class temp_redis {
