@@ -12,14 +12,6 @@
 // A repetition alternates between the two sides in small batches, so that a
 // slow moment of the machine falls on both. Prints a Markdown table: medians
 // over the repetitions, and the smallest and largest ratio.
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <fstream>
-#include <functional>
 #include <lastdoor/migrate.hpp>
 #include <lastdoor/stores/postgres.hpp>
 #include <memory>
@@ -28,16 +20,14 @@
 #include <pqxx/nontransaction>
 #include <pqxx/result>
 #include <pqxx/transaction>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
+#include "bench.hpp"
 #include "delay_relay.hpp"
 
 namespace {
 
 using namespace lastdoor;
+using namespace lastdoor::bench;
 
 struct settings {
   std::string url;
@@ -46,21 +36,6 @@ struct settings {
   int relay_us{0};
   std::string json;
 };
-
-[[noreturn]] void stop(std::string_view why) {
-  fmt::print(stderr, "bench_postgres_store: {}\n", why);
-  std::exit(1);
-}
-
-template <class T>
-T must(result<T> r) {
-  if (!r) {
-    stop(r.error().message());
-  }
-  if constexpr (!std::is_void_v<T>) {
-    return std::move(*r);
-  }
-}
 
 void applied(const result<receipt>& r) {
   if (!r || r->already_applied || r->rows != 1) {
@@ -107,56 +82,6 @@ grant make_grant(std::int64_t token) {
 
 using side = std::function<void(int)>;  // does one write
 
-struct comparison {
-  std::string name;
-  double plain_us;
-  double lastdoor_us;
-  double ratio;
-  double lowest;
-  double highest;
-};
-
-double median(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  return v[v.size() / 2];
-}
-
-double seconds_of(const side& s, int from, int count) {
-  const auto begin = std::chrono::steady_clock::now();
-  for (int i = from; i < from + count; ++i) {
-    s(i);
-  }
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
-      .count();
-}
-
-comparison compare(std::string name, const settings& o, const side& a,
-                   const side& b) {
-  constexpr int batch = 50;
-  std::vector<double> plain_us;
-  std::vector<double> fenced_us;
-  std::vector<double> ratios;
-  seconds_of(a, 0, batch);
-  seconds_of(b, 0, batch);
-  for (int r = 0; r < o.repetitions; ++r) {
-    double sum_a = 0;
-    double sum_b = 0;
-    for (int done = 0; done < o.writes; done += batch) {
-      sum_a += seconds_of(a, done, batch);
-      sum_b += seconds_of(b, done, batch);
-    }
-    plain_us.push_back(sum_a / o.writes * 1e6);
-    fenced_us.push_back(sum_b / o.writes * 1e6);
-    ratios.push_back(sum_b / sum_a);
-  }
-  return {std::move(name),
-          median(plain_us),
-          median(fenced_us),
-          median(ratios),
-          *std::min_element(ratios.begin(), ratios.end()),
-          *std::max_element(ratios.begin(), ratios.end())};
-}
-
 std::string sku(int i) { return fmt::format("sku-{:04}", i % 1000); }
 
 statement take(int i) {
@@ -181,8 +106,7 @@ void fill(plain& hand, const std::string& url) {
   must(postgres::add_fence(url, {.table = "bench_stock"}));
 }
 
-void measure(const settings& o, const std::string& url,
-             std::vector<comparison>& table) {
+void measure(const settings& o, const std::string& url, table& rows) {
   plain admin{o.url};
   plain hand{url};
   auto store = must(open_postgres_store(url));
@@ -191,12 +115,9 @@ void measure(const settings& o, const std::string& url,
   must(store.claim(g));
   const side plain_update = [&](int i) { hand.update(sku(i)); };
   const side plain_transaction = [&](int i) { hand.transaction(sku(i)); };
+  const plan how{o.repetitions, o.writes, 50};
   const auto add = [&](std::string name, const side& a, const side& b) {
-    table.push_back(compare(std::move(name), o, a, b));
-    const auto& r = table.back();
-    fmt::print("| {} | {:.0f} | {:.0f} | {:.2f} | {:.2f}-{:.2f} |\n", r.name,
-               r.plain_us, r.lastdoor_us, r.ratio, r.lowest, r.highest);
-    std::fflush(stdout);
+    rows.add(compare(std::move(name), how, a, b));
   };
   add("built write, ledger and column / prepared UPDATE", plain_update,
       [&](int i) { applied(store.write(g, take(i))); });
@@ -224,21 +145,6 @@ void measure(const settings& o, const std::string& url,
   admin.run("DROP TABLE bench_stock, bench_bare");
 }
 
-void write_json(const settings& o, const std::vector<comparison>& table) {
-  std::ofstream out{o.json};
-  out << "[\n";
-  for (std::size_t i = 0; i < table.size(); ++i) {
-    const auto& r = table[i];
-    out << fmt::format(
-        "  {{\"name\": \"{}\", \"relay_us\": {}, \"plain_us\": {:.3f}, "
-        "\"lastdoor_us\": {:.3f}, \"ratio\": {:.3f}, \"ratio_min\": {:.3f}, "
-        "\"ratio_max\": {:.3f}}}{}\n",
-        r.name, o.relay_us, r.plain_us, r.lastdoor_us, r.ratio, r.lowest,
-        r.highest, i + 1 < table.size() ? "," : "");
-  }
-  out << "]\n";
-}
-
 // The number between "127.0.0.1:" and what follows it.
 int port_of(const std::string& url) {
   constexpr std::string_view host = "127.0.0.1:";
@@ -251,25 +157,25 @@ int port_of(const std::string& url) {
 
 settings parse(int argc, char** argv) {
   settings o;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string_view flag = argv[i];
-    if (flag == "--url") {
-      o.url = argv[i + 1];
-    } else if (flag == "--repetitions") {
-      o.repetitions = std::max(5, std::atoi(argv[i + 1]));
-    } else if (flag == "--writes") {
-      o.writes = std::max(50, std::atoi(argv[i + 1]));
-    } else if (flag == "--relay-us") {
-      o.relay_us = std::max(0, std::atoi(argv[i + 1]));
-    } else if (flag == "--json") {
-      o.json = argv[i + 1];
-    } else {
-      o.url.clear();
-      break;
-    }
-  }
+  read_flags(argc, argv, "--url --repetitions --writes --relay-us --json",
+             [&](std::string_view flag, const std::string& value) {
+               if (flag == "--url") {
+                 o.url = value;
+               } else if (flag == "--repetitions") {
+                 o.repetitions = number(value, 5);
+               } else if (flag == "--writes") {
+                 o.writes = number(value, 50);
+               } else if (flag == "--relay-us") {
+                 o.relay_us = number(value, 0);
+               } else if (flag == "--json") {
+                 o.json = value;
+               } else {
+                 return false;
+               }
+               return true;
+             });
   if (o.url.empty()) {
-    stop("flags: --url --repetitions --writes --relay-us --json");
+    stop("--url is needed");
   }
   return o;
 }
@@ -283,13 +189,10 @@ int main(int argc, char** argv) {
     plain admin{o.url};
     fill(admin, o.url);
   }
-  double load[3] = {0, 0, 0};
-  static_cast<void>(getloadavg(load, 3));
   fmt::print("{} repetitions of {} writes, relay {} us, load {:.2f}\n\n",
-             o.repetitions, o.writes, o.relay_us, load[0]);
-  fmt::print(
-      "| what / what with | plain us | lastdoor us | ratio | min-max |\n"
-      "|---|---|---|---|---|\n");
+             o.repetitions, o.writes, o.relay_us, load());
+  table rows;
+  rows.head();
   std::optional<bench::delay_relay> relay;
   auto url = o.url;
   if (o.relay_us > 0) {
@@ -299,10 +202,7 @@ int main(int argc, char** argv) {
     url.replace(url.find("127.0.0.1:") + 10, text.size(),
                 std::to_string(relay->port()));
   }
-  std::vector<comparison> table;
-  measure(o, url, table);
-  if (!o.json.empty()) {
-    write_json(o, table);
-  }
+  measure(o, url, rows);
+  rows.write_json(o.json);
   return 0;
 }

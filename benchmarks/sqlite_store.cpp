@@ -8,25 +8,18 @@
 // slow moment of the machine falls on both. Prints a Markdown table: medians
 // over the repetitions, and the smallest and largest ratio. Pin it to one
 // core: taskset -c 1 bench_sqlite_store.
-#include <fmt/format.h>
 #include <sqlite3.h>
-#include <time.h>
 
-#include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <functional>
 #include <lastdoor/migrate.hpp>
 #include <lastdoor/stores/sqlite.hpp>
-#include <string>
-#include <string_view>
-#include <vector>
+
+#include "bench.hpp"
 
 namespace {
 
 using namespace lastdoor;
+using namespace lastdoor::bench;
 
 struct settings {
   int repetitions{7};
@@ -34,21 +27,6 @@ struct settings {
   std::string folder{"/tmp"};
   std::string json;
 };
-
-[[noreturn]] void stop(std::string_view why) {
-  fmt::print(stderr, "bench_sqlite_store: {}\n", why);
-  std::exit(1);
-}
-
-template <class T>
-T must(result<T> r) {
-  if (!r) {
-    stop(r.error().message());
-  }
-  if constexpr (!std::is_void_v<T>) {
-    return std::move(*r);
-  }
-}
 
 void applied(const result<receipt>& r) {
   if (!r || r->already_applied) {
@@ -142,65 +120,26 @@ grant make_grant(std::int64_t token) {
 
 using side = std::function<void(int)>;  // does one write
 
-struct comparison {
-  std::string name;
-  std::string sync;
-  double plain_us;
-  double lastdoor_us;
-  double ratio;
-  double lowest;
-  double highest;
-};
-
-double median(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  return v[v.size() / 2];
-}
-
 // What the thread has used of a processor: waiting for one does not count, so
 // a busy machine disturbs less. With NORMAL nothing here waits for the disk.
-double processor_seconds() {
-  timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
-}
-
-double seconds_of(const side& s, int from, int count) {
-  const double begin = processor_seconds();
+double processor_seconds_of(const side& s, int from, int count) {
+  const double begin = seconds_on(CLOCK_THREAD_CPUTIME_ID);
   for (int i = from; i < from + count; ++i) {
     s(i);
   }
-  return processor_seconds() - begin;
+  return seconds_on(CLOCK_THREAD_CPUTIME_ID) - begin;
 }
 
-comparison compare(std::string name, std::string_view sync, const settings& o,
-                   const side& a, const side& b) {
+bench::row compare(std::string name, const settings& o, const side& a,
+                   const side& b) {
   // 97 divides no 1000: SQLite copies the log into the file every 1000 pages,
   // and with batches of 500 that work always fell on the same side.
-  constexpr int batch = 97;
-  std::vector<double> plain_us;
-  std::vector<double> fenced_us;
-  std::vector<double> ratios;
-  seconds_of(a, 0, batch);
-  seconds_of(b, 0, batch);
-  for (int r = 0; r < o.repetitions; ++r) {
-    double sum_a = 0;
-    double sum_b = 0;
-    for (int done = 0; done < o.writes; done += batch) {
-      sum_a += seconds_of(a, done, batch);
-      sum_b += seconds_of(b, done, batch);
-    }
-    plain_us.push_back(sum_a / o.writes * 1e6);
-    fenced_us.push_back(sum_b / o.writes * 1e6);
-    ratios.push_back(sum_b / sum_a);
-  }
-  return {std::move(name),
-          std::string{sync},
-          median(plain_us),
-          median(fenced_us),
-          median(ratios),
-          *std::min_element(ratios.begin(), ratios.end()),
-          *std::max_element(ratios.begin(), ratios.end())};
+  const plan how{o.repetitions, o.writes, 97};
+  const auto timed = [](const side& s) {
+    return [&s](int from, int n) { return processor_seconds_of(s, from, n); };
+  };
+  return row_of(std::move(name), how, alternate(how, timed(a), timed(b)),
+                [](double s) { return s; });
 }
 
 std::string sku(int i) { return fmt::format("sku-{:04}", i % 1000); }
@@ -242,18 +181,10 @@ void fence(const std::string& path, guard_mode mode) {
   must(sqlite::add_fence(path, {.table = "stock", .guard = mode}));
 }
 
-void report(std::vector<comparison>& table, comparison done) {
-  table.push_back(std::move(done));
-  const auto& r = table.back();
-  fmt::print("| {} | {} | {:.2f} | {:.2f} | {:.2f} | {:.2f}-{:.2f} |\n", r.name,
-             r.sync, r.plain_us, r.lastdoor_us, r.ratio, r.lowest, r.highest);
-  std::fflush(stdout);
-}
-
 // The other side has to be another table: a guard refuses it.
 void run_guarded(const settings& o, std::string_view sync,
                  const std::string& path, sqlite_store& store, const grant& g,
-                 plain& hand, std::vector<comparison>& table) {
+                 plain& hand, table& rows) {
   fence(path, guard_mode::strict);
   hand.run("CREATE TABLE IF NOT EXISTS bare AS SELECT sku, qty FROM stock");
   hand.run("CREATE UNIQUE INDEX IF NOT EXISTS bare_sku ON bare(sku)");
@@ -271,15 +202,13 @@ void run_guarded(const settings& o, std::string_view sync,
     sqlite3_step(bare);
     sqlite3_reset(bare);
   };
-  report(table,
-         compare("built write, strict guard / UPDATE", sync, o, plain_update,
-                 [&](int i) { applied(store.write(g, take(i))); }));
+  rows.add(compare("built write, strict guard / UPDATE", o, plain_update,
+                   [&](int i) { applied(store.write(g, take(i))); }));
   sqlite3_finalize(bare);
   sqlite3_close(db);
 }
 
-void run_mode(const settings& o, std::string_view sync,
-              std::vector<comparison>& table) {
+void run_mode(const settings& o, std::string_view sync, table& rows) {
   std::string path = fmt::format("{}/bench_sqlite_store.db", o.folder);
   for (const char* tail : {"", "-wal", "-shm"}) {
     std::filesystem::remove(path + tail);
@@ -301,7 +230,7 @@ void run_mode(const settings& o, std::string_view sync,
     hand.commit();
   };
   const auto add = [&](std::string name, const side& a, const side& b) {
-    report(table, compare(std::move(name), sync, o, a, b));
+    rows.add(compare(std::move(name), o, a, b));
   };
   add("built write, ledger and column / UPDATE", plain_update,
       [&](int i) { applied(store.write(g, take(i))); });
@@ -323,55 +252,35 @@ void run_mode(const settings& o, std::string_view sync,
       stop("a stale write passed");
     }
   });
-  run_guarded(o, sync, path, store, g, hand, table);
-}
-
-void write_json(const std::string& file, const std::vector<comparison>& table) {
-  std::ofstream out{file};
-  out << "[\n";
-  for (std::size_t i = 0; i < table.size(); ++i) {
-    const auto& r = table[i];
-    out << fmt::format(
-        "  {{\"name\": \"{}\", \"synchronous\": \"{}\", \"plain_us\": {:.3f}, "
-        "\"lastdoor_us\": {:.3f}, \"ratio\": {:.3f}, \"ratio_min\": {:.3f}, "
-        "\"ratio_max\": {:.3f}}}{}\n",
-        r.name, r.sync, r.plain_us, r.lastdoor_us, r.ratio, r.lowest, r.highest,
-        i + 1 < table.size() ? "," : "");
-  }
-  out << "]\n";
+  run_guarded(o, sync, path, store, g, hand, rows);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   settings o;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    const std::string_view flag = argv[i];
-    if (flag == "--repetitions") {
-      o.repetitions = std::max(5, std::atoi(argv[i + 1]));
-    } else if (flag == "--writes") {
-      o.writes = std::max(500, std::atoi(argv[i + 1]));
-    } else if (flag == "--folder") {
-      o.folder = argv[i + 1];
-    } else if (flag == "--json") {
-      o.json = argv[i + 1];
-    } else {
-      stop("flags: --repetitions --writes --folder --json");
-    }
-  }
-  double load[3] = {0, 0, 0};
-  static_cast<void>(getloadavg(load, 3));
+  read_flags(argc, argv, "--repetitions --writes --folder --json",
+             [&](std::string_view flag, const std::string& value) {
+               if (flag == "--repetitions") {
+                 o.repetitions = number(value, 5);
+               } else if (flag == "--writes") {
+                 o.writes = number(value, 500);
+               } else if (flag == "--folder") {
+                 o.folder = value;
+               } else if (flag == "--json") {
+                 o.json = value;
+               } else {
+                 return false;
+               }
+               return true;
+             });
   fmt::print(
-      "SQLite {}, WAL, {} repetitions of {} writes, load {:.2f}; us of "
-      "processor time\n\n",
-      sqlite3_libversion(), o.repetitions, o.writes, load[0]);
-  fmt::print(
-      "| what / what with | synchronous | plain us | lastdoor us | "
-      "ratio | min-max |\n|---|---|---|---|---|---|\n");
-  std::vector<comparison> table;
-  run_mode(o, "NORMAL", table);
-  if (!o.json.empty()) {
-    write_json(o.json, table);
-  }
+      "SQLite {}, WAL, synchronous NORMAL, {} repetitions of {} writes, load "
+      "{:.2f}; us of processor time\n\n",
+      sqlite3_libversion(), o.repetitions, o.writes, load());
+  table rows;
+  rows.head();
+  run_mode(o, "NORMAL", rows);
+  rows.write_json(o.json);
   return 0;
 }
