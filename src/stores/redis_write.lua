@@ -18,7 +18,6 @@
 local ledger, resource, owner, source = KEYS[1], ARGV[1], ARGV[3], ARGV[4]
 local token, number = tonumber(ARGV[2]), tonumber(ARGV[5])
 local most = 9007199254740991
-local longest = 512 * 1024 * 1024
 
 local known = redis.call('HMGET', ledger,
   '\0format', '\0retired ' .. source, resource)
@@ -190,6 +189,19 @@ local function check_sum(i, key, field, stored, n)
   end
 end
 
+local lengths = {} -- of strings, the commands before included
+-- GETBIT has APPEND's limit (proto-max-bulk-len), and changes nothing.
+local function check_append(i, key, text)
+  local length = (lengths[key] or redis.call('STRLEN', key)) + #text
+  lengths[key] = length
+  local last_bit = string.format('%.0f', math.max(length - 1, 0) * 8)
+  local looked = redis.pcall('GETBIT', key, last_bit)
+  if type(looked) == 'table' and string.find(looked.err, 'bit offset', 1, true)
+  then
+    return {'size', i}
+  end
+end
+
 local wanted = {
   SET = 'string', APPEND = 'string', INCRBY = 'string',
   HSET = 'hash', HDEL = 'hash', HINCRBY = 'hash',
@@ -209,9 +221,8 @@ local function check_command(i, key, words)
   elseif name == 'HINCRBY' then
     local now = not touched[key] and redis.call('HGET', key, words[2])
     bad = check_sum(i, key, words[2], now, words[3])
-  elseif name == 'APPEND' and not touched[key]
-      and redis.call('STRLEN', key) > longest / 2 then
-    bad = {'size', i}
+  elseif name == 'APPEND' then
+    bad = check_append(i, key, words[2])
   end
   -- Older servers tell of missing rights only when they refuse.
   if not bad and redis.acl_check_cmd
@@ -226,9 +237,14 @@ local function check_command(i, key, words)
     touched[key] = true
   end
   if name == 'DEL' then
-    kinds[key] = 'none'
+    kinds[key], lengths[key] = 'none', 0
   elseif kind and kind_of(key) == 'none' then
     kinds[key] = kind
+  end
+  if name == 'SET' then
+    lengths[key] = #words[2]
+  elseif name == 'INCRBY' then
+    lengths[key] = 17 -- a sign and the digits of 2^53
   end
   return bad
 end

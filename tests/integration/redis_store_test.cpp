@@ -134,6 +134,35 @@ TEST_F(RedisStore, F06_AFailingCommandLeavesNeitherDataNorMark) {
             "ok");
 }
 
+// F06: the one size that Redis limits is that of a string, and the limit is a
+// setting of the server. What is appended before counts.
+TEST_F(RedisStore, F06_ATextThatWouldGrowTooLongChangesNothing) {
+  constexpr std::size_t limit = std::size_t{1} << 20;
+  server().set("proto-max-bulk-len", std::to_string(limit));
+  const auto append = [](std::string text) {
+    return redis_commands{}
+        .set("first", "x")
+        .command({"APPEND", "log", std::move(text)});
+  };
+  const auto full = std::string(limit - 1, 'a');
+  ASSERT_EQ(write({.token = 5}, redis_commands{}.set("log", full)), "ok");
+  const auto before = everything();
+  for (const auto& list : {
+           append("bc"),
+           append("b").command({"APPEND", "log", "c"}),
+           append("").set("log", full).command({"APPEND", "log", "bc"}),
+       }) {
+    EXPECT_EQ(write({.token = 6, .owner = 'b'}, list), "precondition_failed");
+    EXPECT_EQ(everything(), before);
+  }
+  EXPECT_EQ(write({.token = 6, .owner = 'b'},
+                  append("b").erase("log").command({"APPEND", "log", full})),
+            "ok");
+  EXPECT_EQ(write({.token = 6, .owner = 'b'}, append("b")), "ok");
+  EXPECT_EQ(server().number({"STRLEN", "log"}),
+            static_cast<std::int64_t>(limit));
+}
+
 TEST_F(RedisStore, NumbersAtTheEdge) {
   ASSERT_EQ(write({}, redis_commands{}.add("n", fencing_token::max)), "ok");
   EXPECT_EQ(write({}, redis_commands{}.add("n", 1)), "precondition_failed");

@@ -4,7 +4,7 @@
 //   - A write is one script and one round trip: it compares the mark, checks
 //     everything that could fail (types, numbers, sizes, rights), runs the
 //     commands and raises the mark. A write that is refused changes no data;
-//     as `missing` or `precondition_failed` it has still claimed.
+//     as `missing`, or where a condition did not hold, it has still claimed.
 //   - The marks live in one hash, `lastdoor:{name_space}:ledger`, without a
 //     TTL. They are there together or not at all.
 //   - F17: a server without the ledger is refused (`schema_mismatch`): it was
