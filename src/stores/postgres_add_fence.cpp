@@ -29,7 +29,8 @@ constexpr duration step_timeout = std::chrono::hours{24 * 7};
 constexpr std::string_view holders_sql =
     "SELECT pg_catalog.string_agg(DISTINCT pg_catalog.format("
     "'pid %s (%s, %s)', l.pid, coalesce(nullif(a.application_name, ''), "
-    "'no name'), coalesce(a.state, 'unknown')), '; ') "
+    "nullif(a.backend_type, 'client backend'), 'no name'), "
+    "coalesce(a.state, 'unknown')), '; ') "
     "FROM pg_catalog.pg_locks l "
     "LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid "
     "WHERE l.locktype = 'relation' AND l.granted "
@@ -85,15 +86,29 @@ constexpr std::string_view findings_sql =
     "WHERE u.tgrelid = i.inhrelid AND u.of_rows) "
     "ORDER BY 1";
 
-std::string script_of(const guard_step& step, duration lock_timeout) {
+std::int64_t ms_of(duration d) {
+  return std::max<std::int64_t>(
+      1, std::chrono::ceil<std::chrono::milliseconds>(d).count());
+}
+
+// Waits in two parts. SHARE UPDATE EXCLUSIVE comes first: it excludes vacuums,
+// index builds and others like us, and whoever waits for it is in nobody's way
+// who reads or writes. Then the lock that the step itself takes, for which
+// others do queue up.
+std::string script_of(const guard_plan& plan, const guard_limits& limits,
+                      bool quietly_first) {
   // A limit that the role or the database sets on statements is for its
   // queries; here it would end a scan of a large table half way.
-  std::string sql = fmt::format(
-      "BEGIN; SET LOCAL lock_timeout = {}; SET LOCAL statement_timeout = 0; ",
-      std::max<std::int64_t>(
-          1,
-          std::chrono::ceil<std::chrono::milliseconds>(lock_timeout).count()));
-  for (const auto& statement : step.statements) {
+  std::string sql = "BEGIN; SET LOCAL statement_timeout = 0; ";
+  if (quietly_first) {
+    sql += fmt::format(
+        "SET LOCAL lock_timeout = {}; "
+        "LOCK TABLE {} IN SHARE UPDATE EXCLUSIVE MODE; ",
+        ms_of(limits.quiet_timeout), plan.target.sql());
+  }
+  sql +=
+      fmt::format("SET LOCAL lock_timeout = {}; ", ms_of(limits.lock_timeout));
+  for (const auto& statement : plan.steps.front().statements) {
     sql += statement + "; ";
   }
   return sql + "COMMIT";
@@ -114,10 +129,8 @@ bool worth_another_try(const error& e) {
          std::end(states);
 }
 
-result<void> run_step(connection& db, const guard_step& step,
-                      duration lock_timeout) {
+result<void> run_script(connection& db, const std::string& sql) {
   const auto now = db.time()->now();
-  const auto sql = script_of(step, lock_timeout);
   auto done = db.script({sql, applying, effect::writes, now + step_timeout});
   if (done) {
     return {};
@@ -128,6 +141,17 @@ result<void> run_step(connection& db, const guard_step& step,
     return back.error();
   }
   return done.error();
+}
+
+// LOCK TABLE asks for rights that an owner may have taken from itself, such as
+// those to update or delete what is only appended to.
+result<void> run_step(connection& db, const guard_plan& plan,
+                      const guard_limits& limits) {
+  auto done = run_script(db, script_of(plan, limits, true));
+  if (!done && done.error().backend() == "42501") {
+    return run_script(db, script_of(plan, limits, false));
+  }
+  return done;
 }
 
 error busy(connection& db, const relation& target, const error& last) {
@@ -160,7 +184,10 @@ result<guard_plan> apply_guard(connection& db, const fence_request& request,
   }
   int steps = 0;
   for (auto plan = first; !plan->steps.empty();) {
-    auto done = run_step(db, plan->steps.front(), limits.lock_timeout);
+    auto done = run_step(db, *plan, limits);
+    if (done && limits.after_step) {
+      limits.after_step();
+    }
     if (done && ++steps == steps_max) {
       return fail(errc::unavailable,
                   fmt::format("{}: what was done is undone again and again",

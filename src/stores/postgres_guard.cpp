@@ -63,7 +63,11 @@ constexpr std::string_view details_sql =
     "(SELECT pg_catalog.string_agg(i.inhrelid::regclass::text, ', ') "
     "FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class k "
     "ON k.oid = i.inhrelid WHERE i.inhparent = $1::bigint::oid "
-    "AND NOT k.relispartition)";
+    "AND NOT k.relispartition), "
+    "(SELECT pg_catalog.string_agg(x.indexrelid::regclass::text, ', ') "
+    "FROM pg_catalog.pg_index x WHERE NOT x.indisvalid AND x.indrelid IN "
+    "(SELECT $1::bigint::oid UNION SELECT p.relid::oid "
+    "FROM pg_catalog.pg_partition_tree($1::bigint::oid) p))";
 
 struct member {
   std::string sql;
@@ -81,6 +85,7 @@ struct situation {
   bool migrated{false};
   bool subscribed{false};
   std::string heirs;
+  std::string invalid_indexes;
   std::vector<member> tree;
 };
 
@@ -154,6 +159,7 @@ result<void> read_details(connection& db, situation& s, time_point deadline) {
   s.migrated = rows->truth(0, 3);
   s.subscribed = rows->truth(0, 4);
   s.heirs = rows->text(0, 5);
+  s.invalid_indexes = rows->text(0, 6);
   return {};
 }
 
@@ -399,6 +405,13 @@ void add_notes(const situation& s, const fence_request& request,
         "{} inherit from it: their rows are part of it, but a guard is not "
         "inherited; fence each of them as well",
         s.heirs));
+  }
+  if (!s.invalid_indexes.empty()) {
+    notes.push_back(fmt::format(
+        "INVALID indexes, left by a build that failed or is under way: {}. "
+        "None is lastdoor's, and none counts as a key until it is valid: "
+        "REINDEX INDEX CONCURRENTLY, or DROP INDEX CONCURRENTLY",
+        s.invalid_indexes));
   }
   if (request.guard == guard_mode::none) {
     return;

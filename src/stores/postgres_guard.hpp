@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <lastdoor/migrate.hpp>
 #include <lastdoor/token.hpp>
 #include <string>
@@ -45,9 +46,15 @@ struct guard_plan {
 struct guard_limits {
   // How long a step may hold up others while it waits for its lock.
   duration lock_timeout{std::chrono::milliseconds{100}};
+  // How long it may wait for a lock that holds up nobody who reads or writes:
+  // longer than deadlock_timeout, after which Postgres ends an autovacuum that
+  // is in the way of others.
+  duration quiet_timeout{std::chrono::seconds{5}};
   // Pauses between tries are random, up to this.
   duration longest_pause{std::chrono::seconds{2}};
   duration give_up_after{std::chrono::minutes{2}};
+  // For tests: called when a step has been committed.
+  std::function<void()> after_step{};
 };
 
 // Applies the plan step by step and answers all that was planned.

@@ -1,12 +1,10 @@
-// add_fence and plan_fence: which tables, by which steps, and what a table
-// that is in use notices of it.
+// add_fence and plan_fence: which tables, and by which steps.
 #include <gmock/gmock.h>
 
 #include <lastdoor/testing/matchers.hpp>
 #include <thread>
 
-#include "stores/postgres_guard.hpp"
-#include "support/pg_ledger.hpp"
+#include "support/pg_fence.hpp"
 
 namespace lastdoor::support {
 namespace {
@@ -20,49 +18,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-class PostgresFence : public ::testing::Test {
- protected:
-  void SetUp() override {
-    LASTDOOR_NEEDS_POSTGRES();
-    db_.emplace();
-  }
-  [[nodiscard]] result<fence_plan> plan(const fence_request& r) const {
-    return postgres::plan_fence(db_->url(), r);
-  }
-  [[nodiscard]] result<fence_plan> add(const fence_request& r) const {
-    return postgres::add_fence(db_->url(), r);
-  }
-  // What the catalogue says of a table's fence, as one text.
-  [[nodiscard]] std::string fence_of(const std::string& table) const {
-    const auto oid = "'" + table + "'::regclass";
-    return db_->value(
-               "SELECT string_agg(format_type(atttypid, -1) || ' ' || "
-               "attnotnull || ' ' || pg_get_expr(d.adbin, d.adrelid), ',') "
-               "FROM pg_attribute a JOIN pg_attrdef d ON d.adrelid = "
-               "a.attrelid AND d.adnum = a.attnum WHERE a.attrelid = " +
-               oid + " AND attname = 'fence_token'") +
-           "; " +
-           db_->value(
-               "SELECT coalesce(string_agg(conname || ' ' || convalidated, "
-               "','), '-') FROM pg_constraint WHERE conrelid = " +
-               oid + " AND conname LIKE 'lastdoor%'") +
-           "; " +
-           db_->value(
-               "SELECT coalesce(string_agg(tgname || ' ' || tgenabled::text || "
-               "' ' "
-               "|| encode(tgargs, 'escape'), ', ' ORDER BY tgname), '-') FROM "
-               "pg_trigger WHERE tgrelid = " +
-               oid + " AND tgname LIKE 'zzz_lastdoor%'");
-  }
-  static constexpr std::string_view fenced_only =
-      "bigint true 0; lastdoor_fence_range true; -";
-  static constexpr std::string_view strictly =
-      "bigint true 0; lastdoor_fence_range true; "
-      "zzz_lastdoor_guard A strict\\000fence_token\\000, "
-      "zzz_lastdoor_truncate A strict\\000";
-
-  std::optional<ledger_database> db_;
-};
+using PostgresFence = fence_test;
 
 TEST_F(PostgresFence, AddsColumnThenGuardsAndSwitchesAndTakesThemAway) {
   db_->run("CREATE TABLE t (id integer PRIMARY KEY)");
@@ -349,117 +305,6 @@ TEST_F(PostgresFence, DownTakesGuardsAwayAndLeavesTheFence) {
   EXPECT_EQ(fence_of("p1"), fenced_only);
   db_->run("INSERT INTO t VALUES (1)");
   ASSERT_THAT(postgres::migrate_up(db_->url()), IsOk());
-}
-
-// The build waits for a writer while it holds a lock that the fence needs. A
-// fence that waited for it inside a transaction would be waited for in turn.
-TEST_F(PostgresFence, P25_AnIndexThatOthersBuildConcurrentlyIsFinishedToo) {
-  db_->run("CREATE TABLE t (id integer PRIMARY KEY, v text)");
-  sql_session writer{db_->url()};
-  (void)writer.query("BEGIN");
-  (void)writer.query("INSERT INTO t VALUES (1, 'a')");
-  sql_session builder{db_->url()};
-  (void)builder.query("SET deadlock_timeout = '100ms'");
-  builder.send("CREATE INDEX CONCURRENTLY t_v ON t (v)");
-  const auto waiting = [&](const std::string& state) {
-    return eventually([&] {
-      return db_->value(
-                 "SELECT count(*) FROM pg_stat_activity WHERE datname = "
-                 "current_database() AND " +
-                 state) != "0";
-    });
-  };
-  ASSERT_TRUE(waiting("wait_event_type = 'Lock' AND query LIKE 'CREATE%'"));
-  std::thread fencing{[&] {
-    EXPECT_THAT(add({.table = "t", .guard = guard_mode::strict}), IsOk());
-  }};
-  EXPECT_TRUE(waiting("wait_event_type = 'Lock' AND query LIKE 'BEGIN%'"));
-  (void)writer.query("COMMIT");
-  EXPECT_NO_THROW(builder.finish());
-  fencing.join();
-  EXPECT_EQ(db_->value("SELECT indisvalid FROM pg_index WHERE indexrelid = "
-                       "'t_v'::regclass"),
-            "t");
-  EXPECT_EQ(fence_of("t"), strictly);
-}
-
-// A probe as a user of the table would feel it.
-class reader_probe {
- public:
-  reader_probe(const std::string& url, std::string sql)
-      : session_{url}, thread_{[this, text = std::move(sql)] {
-          while (!stop_) {
-            const auto start = boot_clock()->now();
-            (void)session_.query(text);
-            worst_ = std::max(worst_, boot_clock()->now() - start);
-            ++rounds_;
-            (void)bell_->wait_until(boot_clock()->now() + 50ms);
-          }
-        }} {}
-  ~reader_probe() { finish(); }
-  duration finish() {
-    stop_ = true;
-    if (thread_.joinable()) {
-      thread_.join();
-    }
-    return worst_;
-  }
-  [[nodiscard]] int rounds() const noexcept { return rounds_; }
-
- private:
-  sql_session session_;
-  std::unique_ptr<alarm> bell_{boot_clock()->make_alarm()};
-  std::atomic<bool> stop_{false};
-  std::atomic<int> rounds_{0};
-  duration worst_{0};
-  std::thread thread_;
-};
-
-// A table in use: nobody queues behind the migration, whoever holds the table
-// is named, and nothing is rewritten. 200,000 rows; 5 million when
-// LASTDOOR_TEST_LONG is set.
-TEST_F(PostgresFence, P24_ABusyTableStaysInUse) {
-  const bool many = std::getenv("LASTDOOR_TEST_LONG") != nullptr;
-  db_->run("CREATE TABLE t (id integer PRIMARY KEY, v text)");
-  db_->run("INSERT INTO t SELECT g, 'some text' FROM generate_series(1, " +
-           std::string{many ? "5000000" : "200000"} + ") g");
-  const auto size =
-      "SELECT pg_relation_filenode('t') || '/' || "
-      "pg_relation_size('t')";
-  const auto before = db_->value(size);
-
-  sql_session holder{db_->url()};
-  (void)holder.query("SET application_name = 'long report'");
-  (void)holder.query("BEGIN");
-  (void)holder.query("SELECT count(*) FROM t WHERE id < 3");
-
-  const auto where = postgres_driver::parse_endpoint(db_->url()).value();
-  auto db =
-      postgres_driver::connection::open(where, {}, boot_clock()->now() + 30s)
-          .value();
-  const fence_request strict{.table = "t", .guard = guard_mode::strict};
-  reader_probe probe{db_->url(), "SELECT v FROM t WHERE id = 7"};
-  const auto gave_up = postgres::apply_guard(
-      db, strict,
-      {.lock_timeout = 100ms, .longest_pause = 300ms, .give_up_after = 2s});
-  EXPECT_THAT(gave_up, FailsWith(errc::unavailable));
-  if (!gave_up) {
-    EXPECT_THAT(gave_up.error().text(), HasSubstr("long report"));
-  }
-
-  std::thread later{[&] {
-    ASSERT_TRUE(eventually(
-        [&, seen = probe.rounds()] { return probe.rounds() >= seen + 10; }));
-    (void)holder.query("COMMIT");
-  }};
-  EXPECT_THAT(postgres::apply_guard(db, strict, {}), IsOk());
-  later.join();
-  // The bound is 100 ms and what one SELECT takes; the margin is for a busy
-  // machine. Queueing behind the migration would cost seconds.
-  EXPECT_LT(probe.finish(), 1500ms);
-  EXPECT_GE(probe.rounds(), 10);
-  EXPECT_EQ(db_->value(size), before) << "the table was rewritten";
-  EXPECT_EQ(fence_of("t"), strictly);
 }
 
 }  // namespace
