@@ -1,8 +1,10 @@
 // Advisory locks on a real server: one session for each lock, and nothing
 // left when a session ends.
 #include <gmock/gmock.h>
+#include <lastdoor/lastdoor.hpp>
 #include <lastdoor/locks/postgres.hpp>
 #include <lastdoor/migrate.hpp>
+#include <lastdoor/stores/postgres.hpp>
 #include <lastdoor/testing/lock_contract_client.hpp>
 
 #include <future>
@@ -140,6 +142,26 @@ TEST(PostgresAdvisory, P04_TheHolderNoticesThatItsSessionDied) {
   EXPECT_TRUE(eventually([&] { return lease.lost().stop_requested(); }));
   EXPECT_EQ(lease.why_lost(), loss_reason::refused);
   EXPECT_EQ(outcome_of(b.renew(*next, 10min)), "ok");
+}
+
+// The same for a holder that never looks: the store does.
+TEST(PostgresAdvisory, P04_AHolderThatNoticesNothingIsRefusedAtTheStore) {
+  LASTDOOR_NEEDS_POSTGRES();
+  const migrated_database db;
+  db.query("CREATE TABLE stock (sku text PRIMARY KEY, qty integer)");
+  db.query("INSERT INTO stock VALUES ('a', 10)");
+  postgres::add_fence(db.url(), {.table = "stock"}).value();
+  auto store = open_postgres_store(db.url()).value();
+  gateway ours{open_postgres_advisory_locks(db.url()).value(), store};
+  gateway theirs{open_postgres_advisory_locks(db.url()).value(), store};
+  auto first = ours.acquire("r", {.ttl = 10min, .renew = false}).value();
+  db.query("SELECT pg_terminate_backend(" + session_of(db) + ", 30000)");
+  auto second = theirs.acquire("r", {.ttl = 10min}).value();
+  const auto take = update("stock").key("sku", "a").subtract("qty", 1);
+  ASSERT_TRUE(first.check()) << "its clock says that it holds the lock";
+  EXPECT_EQ(outcome_of(first.write(take)), "stale_token");
+  EXPECT_EQ(outcome_of(second.write(take)), "ok");
+  EXPECT_EQ(db.value("SELECT qty FROM stock"), "9");
 }
 
 TEST(PostgresAdvisory, P05_AHolderThatIsCutOffLosesTheLockWithItsTtl) {

@@ -1,46 +1,20 @@
 // Guards: what the database itself refuses, to the stock psql as to anybody.
 #include <gmock/gmock.h>
 
-#include <lastdoor/testing/matchers.hpp>
+#include <chrono>
+#include <lastdoor/locks/postgres.hpp>
 
-#include "support/pg_ledger.hpp"
+#include "support/pg_guarded_table.hpp"
 
 namespace lastdoor::support {
 namespace {
 
+using namespace std::chrono_literals;
 using ::testing::AllOf;
-using ::testing::Field;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::Not;
 
-auto passes() { return Field("status", &psql_answer::status, 0); }
-auto fails_with(const std::string& sqlstate) {
-  return AllOf(Field("status", &psql_answer::status, Not(0)),
-               Field("text", &psql_answer::text, HasSubstr(sqlstate + ":")));
-}
-
-// One guarded table with the row 1 at fence 9, mark 9.
-class PostgresGuard : public ::testing::Test {
- protected:
-  void SetUp() override {
-    LASTDOOR_NEEDS_POSTGRES();
-    db_.emplace();
-    db_->run("CREATE TABLE t (id integer PRIMARY KEY, v text)");
-    db_->fence("t", guard_mode::strict);
-    ASSERT_THAT(db_->shell_as(nine, "INSERT INTO t VALUES (1, 'a');"),
-                passes());
-  }
-  [[nodiscard]] std::string rows() const {
-    return db_->value(
-        "SELECT coalesce(string_agg(id || v || '/' || fence_token, ' ' "
-        "ORDER BY id), 'none') FROM t");
-  }
-
-  const testing::terms nine{.token = 9};
-  const testing::terms eight{.token = 8, .owner = 'b'};
-  std::optional<ledger_database> db_;
-};
+using PostgresGuard = guarded_table;
 
 TEST_F(PostgresGuard, F13_AStatementWithoutATokenIsRefused) {
   for (const char* sql : {
@@ -144,41 +118,6 @@ TEST_F(PostgresGuard, P17_F05_ADeletedRowDoesNotComeBackByCopy) {
                          "COPY t FROM STDIN;\n1\ta\t9\n\\.\nCOMMIT;"),
               fails_with("LD001"));
   EXPECT_EQ(rows(), "none");
-}
-
-// MERGE is no upsert: of two at once for a new key one may meet the other's
-// row. Whichever comes first, the older token does not win.
-TEST_F(PostgresGuard, P16_TwoMergesOfANewKeyEndAtTheHigherToken) {
-  const std::string merge =
-      "MERGE INTO t USING (VALUES (7, '%')) n (id, v) ON t.id = n.id "
-      "WHEN MATCHED THEN UPDATE SET v = n.v "
-      "WHEN NOT MATCHED THEN INSERT (id, v) VALUES (n.id, n.v)";
-  const auto text = [&](char v) {
-    auto sql = merge;
-    return sql.replace(sql.find('%'), 1, 1, v);
-  };
-  // Two resources, so that the claims do not keep them apart.
-  const auto begin = [](sql_session& s, const testing::terms& w) {
-    (void)s.query("BEGIN");
-    (void)s.query("SELECT lastdoor.present(" + arguments_of(w) + ")");
-  };
-  sql_session newer{db_->url()};
-  sql_session older{db_->url()};
-  begin(newer, {.token = 8, .resource = "m8"});
-  begin(older, {.token = 7, .resource = "m7"});
-  (void)newer.query(text('n'));
-  older.send(text('o'));
-  EXPECT_TRUE(eventually([&] {
-    return db_->value("SELECT count(*) FROM pg_locks WHERE NOT granted") == "1";
-  }));
-  (void)newer.query("COMMIT");
-  EXPECT_THROW(older.finish(), std::runtime_error);  // 23505, not both
-  (void)older.query("ROLLBACK");
-  EXPECT_EQ(rows(), "1a/9 7n/8");
-  // Again, now that it is there: a match, whose fence is higher.
-  begin(older, {.token = 7, .resource = "m7"});
-  EXPECT_THROW((void)older.query(text('o')), std::runtime_error);
-  EXPECT_EQ(rows(), "1a/9 7n/8");
 }
 
 TEST_F(PostgresGuard, F14_AKeyChangeIsAWriteLikeAnyOther) {
@@ -322,6 +261,10 @@ TEST_F(PostgresGuard, P21_SearchPathAndLookAlikesChangeNothing) {
 }
 
 TEST_F(PostgresGuard, P21_ADumpCanBeRestored) {
+  const auto token = [&] {
+    auto locks = open_postgres_locks(db_->url()).value();
+    return locks.acquire("stock", {.ttl = 10s}).value().token().value();
+  }();
   const temp_folder folder{"dump"};
   const auto file = (folder.path() / "dump.sql").string();
   run_program({"/usr/bin/pg_dump", "--file=" + file, "--dbname=" + db_->url()},
@@ -332,24 +275,15 @@ TEST_F(PostgresGuard, P21_ADumpCanBeRestored) {
   EXPECT_EQ(copy.value("SELECT token FROM lastdoor.marks"), "9");
   EXPECT_THAT(psql(copy.url(), "UPDATE t SET v = 'x';"), fails_with("LD002"));
   EXPECT_THAT(postgres::migrate_verify(copy.url()).value(), IsEmpty());
-}
-
-TEST_F(PostgresGuard, P13_AStaleWriteIsExecutedOnceAndIsNoClass40) {
-  db_->run("CREATE SEQUENCE executions");
-  db_->run(
-      "CREATE FUNCTION count_it() RETURNS trigger LANGUAGE plpgsql AS "
-      "$$ BEGIN PERFORM nextval('executions'); RETURN NEW; END $$");
-  db_->run(
-      "CREATE TRIGGER a_count BEFORE UPDATE ON t FOR EACH ROW "
-      "EXECUTE FUNCTION count_it()");
-  auto store = db_->open();
-  const testing::terms other{.token = 3, .resource = "other"};
-  const auto r = store.transaction(testing::granted(other),
-                                   [](pqxx::transaction_base&) {});
-  EXPECT_THAT(r, testing::IsOk());
-  const auto stale = db_->shell_as(other, "UPDATE t SET v = 'x';");
-  EXPECT_THAT(stale, fails_with("LD001"));
-  EXPECT_EQ(db_->value("SELECT last_value FROM executions"), "1");
+  EXPECT_THAT(postgres::migrate_up(copy.url()).value(), IsEmpty());
+  // It goes on where the original was: older tokens are stale, and the next
+  // one is higher than the last.
+  auto store = open_postgres_store(copy.url()).value();
+  EXPECT_THAT(store.claim(testing::granted(eight)),
+              testing::FailsWith(errc::stale_token));
+  auto locks = open_postgres_locks(copy.url()).value();
+  const auto lease = locks.acquire("stock", {.ttl = 10s}).value();
+  EXPECT_GT(lease.token().value(), token);
 }
 
 TEST_F(PostgresGuard, APlainRoleNeedsOneRightAndCannotTouchMarks) {

@@ -209,6 +209,46 @@ TEST(PostgresLocks, P08_NoTimeZoneChangesTheVerdict) {
   }
 }
 
+// A client whose clock is ahead, or behind.
+class skewed_clock final : public clock {
+ public:
+  explicit skewed_clock(duration ahead) : ahead_{ahead} {}
+  [[nodiscard]] time_point now() const noexcept override {
+    return boot_clock()->now() + ahead_;
+  }
+  [[nodiscard]] std::unique_ptr<alarm> make_alarm() override {
+    return boot_clock()->make_alarm();
+  }
+
+ private:
+  duration ahead_;
+};
+
+TEST(PostgresLocks, P08_NoClientsClockChangesTheVerdict) {
+  LASTDOOR_NEEDS_POSTGRES();
+  const migrated_database db;
+  auto holder = connect(db.url());
+  ASSERT_EQ(outcome_of(holder.acquire("r", 10min)), "ok");
+  for (const duration ahead : {duration{20min}, duration{-20min}}) {
+    postgres_locks_options options;
+    options.call_timeout = patient;
+    options.service.time = std::make_shared<skewed_clock>(ahead);
+    auto locks = open_postgres_locks(db.url(), options).value();
+    const auto refused = locks.acquire("r", {.ttl = 10min});
+    ASSERT_EQ(outcome_of(refused), "busy");
+    EXPECT_GT(refused.error().retry_after_ms(), 500'000);
+    EXPECT_LE(refused.error().retry_after_ms(), 600'000);
+    // What it is granted itself lasts as long for everybody.
+    const std::string own = ahead > duration{} ? "fast" : "slow";
+    auto lease = locks.acquire(own, {.ttl = 10min, .renew = false});
+    ASSERT_EQ(outcome_of(lease), "ok");
+    const auto next = holder.acquire(own, 1s);
+    ASSERT_EQ(outcome_of(next), "busy");
+    EXPECT_GT(next.error().retry_after_ms(), 500'000);
+    EXPECT_LE(next.error().retry_after_ms(), 600'000);
+  }
+}
+
 TEST(PostgresLocks, P27_TokensAreWiderThan32Bits) {
   LASTDOOR_NEEDS_POSTGRES();
   const migrated_database db;

@@ -4,6 +4,7 @@
 #include <lastdoor/migrate.hpp>
 #include <lastdoor/testing/lock_contract_client.hpp>
 
+#include <cstdlib>
 #include <random>
 #include <set>
 
@@ -36,7 +37,8 @@ std::int64_t token_of(contender& c, std::string_view resource) {
   return g->token().value();
 }
 
-// A crash loses what was not written to the log. A token must have been.
+// A crash loses what was not written to the log. A token must have been. 200
+// crashes when LASTDOOR_TEST_LONG is set.
 TEST(PostgresTokens, P10_NoTokenRepeatsWhenTheServerIsKilled) {
   LASTDOOR_NEEDS_POSTGRES();
   temp_postgres server{
@@ -48,7 +50,8 @@ TEST(PostgresTokens, P10_NoTokenRepeatsWhenTheServerIsKilled) {
   std::mt19937_64 random{testing::test_seed()};
   std::set<std::int64_t> seen;
   std::int64_t last = 0;
-  for (int round = 0; round < 20; ++round) {
+  const int rounds = std::getenv("LASTDOOR_TEST_LONG") == nullptr ? 20 : 200;
+  for (int round = 0; round < rounds; ++round) {
     {
       auto a = connect(db);
       const auto grants = 1 + random() % 5;
