@@ -1,6 +1,6 @@
-// P12 where the contract's pairs of writers do not go: through a repository,
-// between resources, and without the ledger. 10,000 pairs each when
-// LASTDOOR_TEST_LONG is set.
+// Writers that meet. P12 where the contract's pairs do not go: through a
+// repository, between resources, and without the ledger; 10,000 pairs each
+// when LASTDOOR_TEST_LONG is set.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -128,6 +128,41 @@ TEST_F(PostgresRaces, P12_GrantsOfTwoResourcesMeetAtTheRow) {
 TEST_F(PostgresRaces, P12_TheColumnAloneDecidesWithoutTheLedger) {
   auto store = db_->open({.ledger = false});
   race_for_the_row(store);
+}
+
+// A built write is one statement, and its look at the mark is a lock on it. A
+// barrier that did not wait for it would be passed before the write commits.
+TEST_F(PostgresRaces, G5_TheNextBarrierWaitsForAStatementUnderWay) {
+  auto store = db_->open();
+  auto other = db_->open();
+  const auto five = granted({.token = 5});
+  const auto write = update("items").key("id", "a").add("qty", 1);
+  ASSERT_EQ(outcome_of(store.write(five, write)), "ok");  // five is the mark
+  sql_session holder{db_->url()};
+  (void)holder.query("BEGIN");
+  (void)holder.query("SELECT FROM items FOR UPDATE");
+  const auto waiting = [&](const std::string& n) {
+    return eventually([&] {
+      return looks_->value(
+                 "SELECT count(*) FROM pg_stat_activity WHERE datname = "
+                 "current_database() AND wait_event_type = 'Lock'") == n;
+    });
+  };
+  std::string of_write;
+  std::string of_claim;
+  std::thread writes{[&] { of_write = outcome_of(store.write(five, write)); }};
+  EXPECT_TRUE(waiting("1"));
+  std::thread claims{[&] {
+    of_claim = outcome_of(other.claim(granted({.token = 6, .owner = 'b'})));
+  }};
+  EXPECT_TRUE(waiting("2")) << "the barrier was passed by a write under way";
+  (void)holder.query("COMMIT");
+  writes.join();
+  claims.join();
+  EXPECT_EQ(of_write, "ok");
+  EXPECT_EQ(of_claim, "ok");
+  EXPECT_EQ(item(), "2/5");
+  EXPECT_EQ(outcome_of(store.write(five, write)), "stale_token");
 }
 
 }  // namespace
