@@ -3,7 +3,10 @@
 DO $$
 DECLARE
   t record;
+  patience CONSTANT text := pg_catalog.current_setting('lock_timeout');
 BEGIN
+  -- Tables in use: whoever reads them queues behind this.
+  PERFORM pg_catalog.set_config('lock_timeout', '100ms', true);
   FOR t IN
     SELECT g.tgname, n.nspname, c.relname
       FROM pg_catalog.pg_trigger g
@@ -16,6 +19,7 @@ BEGIN
     EXECUTE pg_catalog.format('DROP TRIGGER %I ON %I.%I',
                               t.tgname, t.nspname, t.relname);
   END LOOP;
+  PERFORM pg_catalog.set_config('lock_timeout', patience, true);
 END
 $$;
 

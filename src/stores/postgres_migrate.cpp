@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <lastdoor/migrate.hpp>
-#include <optional>
 #include <string_view>
 
 #include "embedded_postgres_migrations.hpp"
@@ -21,7 +20,6 @@ using namespace std::chrono_literals;
 using detail::applied_migration;
 using detail::embedded_migration;
 using postgres_driver::answer;
-using postgres_driver::arguments;
 using postgres_driver::connection;
 using postgres_driver::effect;
 
@@ -44,8 +42,7 @@ CREATE TABLE IF NOT EXISTS lastdoor.migrations (
 )";
 
 // Objects of lastdoor's are found in its schema and those of Postgres in
-// theirs, whatever the session's path. A table in use is waited for shortly:
-// whoever queues for an exclusive lock makes everybody else queue behind it.
+// theirs, whatever the session's path. Users' tables are waited for shorter.
 constexpr std::string_view begin =
     "BEGIN; SET LOCAL search_path = pg_catalog, pg_temp; "
     "SET LOCAL lock_timeout = '5s'";
@@ -297,12 +294,9 @@ result<void> forget(connection& db, const embedded_migration& m,
 
 result<connection> open(const std::string& url) {
   auto where = postgres_driver::parse_endpoint(url);
-  if (!where) {
-    return where.error();
-  }
-  const postgres_driver::open_options options;
-  return connection::open(*where, options,
-                          options.time->now() + question_timeout);
+  return where ? connection::open(*where, {},
+                                  boot_clock()->now() + question_timeout)
+               : where.error();
 }
 
 }  // namespace
@@ -422,9 +416,9 @@ result<std::vector<std::string>> own_differences(connection& db) {
     return there.error();
   }
   if (*there) {
-    const auto rename =
-        fmt::format("ALTER SCHEMA lastdoor RENAME TO {}", aside);
-    if (auto ok = act(db, rename, doing, {}); !ok) {
+    auto ok = act(db, fmt::format("ALTER SCHEMA lastdoor RENAME TO {}", aside),
+                  doing, {});
+    if (!ok) {
       return ok.error();
     }
   }
@@ -454,7 +448,20 @@ result<std::vector<int>> migrate_up(const std::string& url) {
 result<std::vector<int>> migrate_down(const std::string& url, int to_version,
                                       bool discard_marks) {
   auto db = open(url);
-  return db ? take_back(*db, to_version, discard_marks) : db.error();
+  if (!db) {
+    return db.error();
+  }
+  const auto give_up_at = in(*db, migrator_patience);
+  detail::backoff pauses{{.first = 100ms, .cap = 2s}, detail::random_seed()};
+  const auto bell = db->time()->make_alarm();
+  for (;; (void)bell->wait_until(db->time()->now() + pauses.next())) {
+    auto done = take_back(*db, to_version, discard_marks);
+    // A table in use was not waited for.
+    if (done || done.error().backend() != "55P03" ||
+        db->time()->now() >= give_up_at) {
+      return done;
+    }
+  }
 }
 
 result<std::vector<migration_status>> migrate_status(const std::string& url) {

@@ -252,6 +252,32 @@ TEST_F(PostgresFence, P24_ABusyTableStaysInUse) {
   }
 }
 
+// The way back: guards go from tables in use as quietly as they came.
+TEST_F(PostgresFence, P24_TakingGuardsAwayKeepsNobodyWaiting) {
+  db_->run("CREATE TABLE t (id integer PRIMARY KEY, v text)");
+  db_->run("CREATE TABLE u (id integer PRIMARY KEY)");
+  db_->fence("t", guard_mode::strict);
+  db_->fence("u", guard_mode::strict);
+  sql_session holder{db_->url()};
+  (void)holder.query("BEGIN");
+  (void)holder.query("SELECT FROM t");
+  probe reader{db_->url(), "SELECT FROM t; SELECT FROM u"};
+  std::atomic<bool> down{false};
+  std::thread going{[&] {
+    EXPECT_THAT(postgres::migrate_down(db_->url(), 0, true), IsOk());
+    down = true;
+  }};
+  // Several times in vain.
+  EXPECT_TRUE(eventually([&] { return reader.rounds() >= 40; }));
+  EXPECT_FALSE(down);
+  EXPECT_EQ(fence_of("u"), strictly) << "all or nothing";
+  (void)holder.query("COMMIT");
+  going.join();
+  EXPECT_LT(reader.finish(), 1500ms);
+  EXPECT_EQ(fence_of("t"), fenced_only);
+  EXPECT_EQ(fence_of("u"), fenced_only);
+}
+
 // An autovacuum holds the table for as long as it takes, hours for a large
 // one. Postgres ends it for whoever has waited for a second, and a fence that
 // never waits that long would never get its lock.
