@@ -2,7 +2,7 @@
 // from getting in each other's way; the Postgres keeps the stock right, also
 // when the Redis forgets.
 //
-//   example_redis_postgres_inventory redis://HOST postgresql://USER@HOST/DB
+//   example_redis_postgres redis://HOST postgresql://USER@HOST/DB
 //
 // Makes the table inventory there, and lastdoor's own.
 #include <fmt/format.h>
@@ -109,8 +109,7 @@ std::string sell_late(lastdoor::lock_service& locks, shop_door& door) {
 
 int main(int argc, char** argv) {
   if (argc != 3) {
-    std::cerr << "example_redis_postgres_inventory redis://... "
-                 "postgresql://...\n";
+    std::cerr << "example_redis_postgres redis://... postgresql://...\n";
     return 2;
   }
   prepare(argv[2]);

@@ -145,12 +145,12 @@ TEST_F(RedisPostgres, G4_TheMarkOutlivesACrashOfTheStore) {
   EXPECT_EQ(db.value("SELECT qty FROM stock"), "9");
 }
 
-#ifdef LASTDOOR_EXAMPLE_REDIS_POSTGRES
+#ifdef LASTDOOR_EXAMPLE
 TEST_F(RedisPostgres, TheExampleSellsEachPieceOnce) {
   const temp_database shop;
   const auto run = [&] {
-    const auto told = run_shell(LASTDOOR_EXAMPLE_REDIS_POSTGRES " '" +
-                                redis().url() + "' '" + shop.url() + "'");
+    const auto told = run_shell(LASTDOOR_EXAMPLE " '" + redis().url() + "' '" +
+                                shop.url() + "'");
     EXPECT_EQ(told.status, 0) << told.text;
     EXPECT_THAT(told.text, HasSubstr("40 sold, 60 left"));
     EXPECT_THAT(told.text, HasSubstr("the late sale: stale_token"));
