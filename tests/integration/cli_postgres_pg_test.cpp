@@ -87,6 +87,21 @@ TEST_F(CliPostgres, MigratesThereAndBack) {
   EXPECT_THAT(found.at("differences").dump(), HasSubstr("bound"));
 }
 
+TEST_F(CliPostgres, C06_TenToolsAtOnceAllSucceed) {
+  const auto up =
+      LASTDOOR_TOOL " migrate up --json --store " + quoted_name(url_);
+  const auto told =
+      run_shell("for i in 1 2 3 4 5 6 7 8 9 10; do\n" + up +
+                " & all=\"$all $!\"\ndone\n"
+                "for p in $all; do wait \"$p\" || exit 1; done\n");
+  EXPECT_EQ(told.status, 0) << told.text;
+  EXPECT_EQ(db_->value("SELECT string_agg(version::text, ' ' ORDER BY version) "
+                       "FROM lastdoor.migrations"),
+            "1 2");
+  EXPECT_TRUE(
+      answer({"migrate", "verify", "--store", url_}).at("differences").empty());
+}
+
 TEST_F(CliPostgres, DownForgetsMarksOnlyWhenTheUrlIsTypedAgain) {
   migrate();
   ASSERT_EQ(run("a", "true").status, 0);
