@@ -124,6 +124,7 @@ TEST_F(RedisStore, F06_AFailingCommandLeavesNeitherDataNorMark) {
       list = c.commands;  // conditions alone
     }
     auto r = store().write(granted({.token = 6, .owner = 'b'}), list);
+    ASSERT_FALSE(r) << "instead of " << c.outcome;
     auto word = r.error().backend().empty() ? outcome_of(r) : word_of(r);
     EXPECT_EQ(word, c.outcome) << r.error().message();
     EXPECT_EQ(everything(), before) << r.error().message();
