@@ -44,38 +44,41 @@ class CliDemoRedlock : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(CliDemoRedlock, R15_UnitsAreConservedWhileMastersDieAndForget) {
-  // The demo's TTL is 300 ms.
-  redlock_cluster masters{5, 500ms};
-  temp_database db;
-  const auto run = [&](const std::string& words) {
-    return run_shell(fmt::format("{} {} --store '{}' --json", LASTDOOR_TOOL,
-                                 words, db.url()));
-  };
-  const auto migrated = run("migrate up");
-  ASSERT_EQ(migrated.status, 0) << migrated.text;
-
-  auto demo = std::async(std::launch::async, run,
-                         fmt::format("demo --seconds 3 --seed {} --locks {}",
-                                     GetParam(), tcp_url(masters)));
   int deaths = 0;
   int returns = 0;
-  for (std::size_t k = 0; !is_over(demo); k = (k + 1) % masters.size()) {
-    masters[k].restart();  // kill -9; it has forgotten everything
-    deaths += is_over(demo) ? 0 : 1;
-    (void)eventually([&] { return is_over(demo) || all_admitted(masters); });
-    returns += is_over(demo) ? 0 : 1;
-  }
-  const auto told = demo.get();
-  ASSERT_EQ(told.status, 0) << told.text;
-  EXPECT_GT(deaths, 1);
-  EXPECT_GT(returns, 0);
+  // On a busy machine a demo may be over before anything has happened to it.
+  for (int seconds = 3; deaths < 2 || returns < 1; seconds *= 2) {
+    ASSERT_LE(seconds, 48) << "the masters died " << deaths << " times";
+    // The demo's TTL is 300 ms.
+    redlock_cluster masters{5, 500ms};
+    temp_database db;
+    const auto run = [&](const std::string& words) {
+      return run_shell(fmt::format("{} {} --store '{}' --json", LASTDOOR_TOOL,
+                                   words, db.url()));
+    };
+    const auto migrated = run("migrate up");
+    ASSERT_EQ(migrated.status, 0) << migrated.text;
 
-  const auto j = json::parse(told.text.substr(told.text.find('{')));
-  EXPECT_EQ(j.at("verdict"), "shown");
-  const auto& fenced = j.at("rounds").at(1);
-  EXPECT_EQ(fenced.at("units_off"), 0) << fenced.dump();
-  EXPECT_EQ(fenced.at("late_writes").at("accepted"), 0);
-  EXPECT_GT(fenced.at("late_writes").at("refused_by_store"), 0);
+    auto demo = std::async(std::launch::async, run,
+                           fmt::format("demo --seconds {} --seed {} --locks {}",
+                                       seconds, GetParam(), tcp_url(masters)));
+    deaths = returns = 0;
+    for (std::size_t k = 0; !is_over(demo); k = (k + 1) % masters.size()) {
+      masters[k].restart();  // kill -9; it has forgotten everything
+      deaths += is_over(demo) ? 0 : 1;
+      (void)eventually([&] { return is_over(demo) || all_admitted(masters); });
+      returns += is_over(demo) ? 0 : 1;
+    }
+    const auto told = demo.get();
+    ASSERT_EQ(told.status, 0) << told.text;
+
+    const auto j = json::parse(told.text.substr(told.text.find('{')));
+    EXPECT_EQ(j.at("verdict"), "shown");
+    const auto& fenced = j.at("rounds").at(1);
+    EXPECT_EQ(fenced.at("units_off"), 0) << fenced.dump();
+    EXPECT_EQ(fenced.at("late_writes").at("accepted"), 0);
+    EXPECT_GT(fenced.at("late_writes").at("refused_by_store"), 0);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, CliDemoRedlock,
