@@ -10,6 +10,8 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <lastdoor/errors.hpp>
+#include <map>
 #include <string>
 #include <system_error>
 
@@ -29,6 +31,18 @@ struct campaign_board {
   std::atomic<std::uint64_t> second_rounds;
   std::atomic<std::uint64_t> renewals;
   std::atomic<std::uint64_t> losses;
+
+  /// What the workers met, by name, put into `seen`.
+  void tell(std::map<std::string, std::uint64_t>& seen) const {
+    for (std::size_t code = 0; code < most_codes; ++code) {
+      if (const auto n = failures[code].load(); n > 0) {
+        seen[std::string{name_of(static_cast<errc>(code))}] = n;
+      }
+    }
+    seen["second round"] = second_rounds;
+    seen["renewal"] = renewals;
+    seen["lease lost"] = losses;
+  }
 };
 
 /// A file in memory, for as long as the object lives. All zero at first.

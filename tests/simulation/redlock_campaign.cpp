@@ -465,9 +465,12 @@ void campaign::finish() {
 }
 
 bool campaign::done() {
-  report_.complete = report_.grants >= options_.grants &&
-                     report_.faults.size() == faults().size() &&
-                     report_.seen["operator"] > 0;
+  stage_.board().tell(report_.seen);
+  report_.complete =
+      report_.grants >= options_.grants &&
+      report_.faults.size() == faults().size() &&
+      std::all_of(options_.wanted.begin(), options_.wanted.end(),
+                  [&](const auto& name) { return report_.seen[name] > 0; });
   return report_.complete || report_.violation.has_value() ||
          now() - begun_ > options_.at_most;
 }
@@ -479,15 +482,7 @@ campaign_report campaign::run() {
   stage_.board().stop = 1;
   static_cast<void>(stage_.hold());
   finish();
-  auto& board = stage_.board();
-  for (std::size_t code = 0; code < most_codes; ++code) {
-    if (const auto n = board.failures[code].load(); n > 0) {
-      report_.seen[std::string{name_of(static_cast<errc>(code))}] += n;
-    }
-  }
-  report_.seen["second round"] = board.second_rounds;
-  report_.seen["renewal"] = board.renewals;
-  report_.seen["lease lost"] = board.losses;
+  stage_.board().tell(report_.seen);
   return report_;
 }
 

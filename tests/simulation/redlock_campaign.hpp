@@ -11,13 +11,16 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace lastdoor::simulation {
 
 struct campaign_options {
   std::uint64_t seed{1};
-  /// Ends when so many grants were recorded and each fault came once ...
+  /// Ends when so many grants were recorded, each fault came once, and these
+  /// were seen ...
   std::uint64_t grants{1'000};
+  std::vector<std::string> wanted{"operator"};
   /// ... and is given up after so long.
   std::chrono::seconds at_most{600};
   /// Of them every other goes through relays, and the third is `sequential`.
@@ -35,7 +38,7 @@ struct campaign_report {
   std::map<std::string, std::uint64_t> seen;
   /// G1 or G2 broken, or a worker that died by itself, in words.
   std::optional<std::string> violation;
-  /// Every fault came once, and there were as many grants as wanted.
+  /// All that was wanted came about.
   bool complete{false};
 };
 

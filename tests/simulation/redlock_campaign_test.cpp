@@ -34,17 +34,15 @@ TEST(RedlockCampaign, G1_G2_HoldWhateverBefallsTheServers) {
   campaign_options o;
   o.seed = 20261201;
   fmt::print("seed {}\n", o.seed);
+  // The faults come through to those who acquire.
+  o.wanted = {"clock followed", "reply lost",   "no_quorum",
+              "busy",           "second round", "operator"};
   const auto r = run_campaign(o);
   fmt::print("{}", text_of(r));
   EXPECT_FALSE(r.violation) << *r.violation;
   // Every fault came, and with all of them there were grants.
   EXPECT_TRUE(r.complete);
   EXPECT_GE(r.grants, o.grants);
-  // They came through to those who acquire.
-  for (const char* name : {"clock followed", "reply lost", "no_quorum", "busy",
-                           "second round", "operator"}) {
-    EXPECT_GT(r.seen.count(name) == 1 ? r.seen.at(name) : 0, 0U) << name;
-  }
 }
 
 int usage() {
