@@ -39,7 +39,9 @@ struct fence_request {
   std::string table;
   std::string schema{};  // default: main
   std::string column{"fence_token"};
-  guard_mode guard{guard_mode::none};
+  /// Default: none. A guard that is there is never taken off, or changed, by
+  /// silence: then the request is refused with `invalid_argument`.
+  std::optional<guard_mode> guard{};
 };
 
 /// SQL statements in order, without transaction bounds.

@@ -18,7 +18,7 @@ struct migrate_arguments {
   int to{-1};
   std::string discard_marks;  // the store's name, typed again
   fence_request fence;
-  std::string guard{"none"};
+  std::string guard;  // as typed; empty: unsaid
   bool dry_run{false};
 };
 
@@ -107,9 +107,12 @@ int verify(migrator& m, const migrate_arguments&, const output& out) {
 
 int add_fence(migrator& m, const migrate_arguments& a, const output& out) {
   fence_request r = a.fence;
-  r.guard = a.guard == "strict"  ? guard_mode::strict
-            : a.guard == "audit" ? guard_mode::audit
-                                 : guard_mode::none;
+  if (!a.guard.empty()) {
+    r.guard = a.guard == "strict"  ? guard_mode::strict
+              : a.guard == "audit" ? guard_mode::audit
+                                   : guard_mode::none;
+  }
+  const std::string guard = a.guard.empty() ? "none" : a.guard;
   auto plan = a.dry_run ? m.plan(r) : m.apply(r);
   if (!plan) {
     return out.failed(plan.error());
@@ -119,7 +122,7 @@ int add_fence(migrator& m, const migrate_arguments& a, const output& out) {
   const json object = {{"store", m.name()},
                        {"table", table},
                        {"column", r.column},
-                       {"guard", a.guard},
+                       {"guard", guard},
                        {"dry_run", a.dry_run},
                        {"notes", plan->notes},
                        {"statements", plan->statements}};
@@ -131,7 +134,7 @@ int add_fence(migrator& m, const migrate_arguments& a, const output& out) {
     text += fmt::format("note: {}\n", note);
   }
   text += fmt::format("{}: table {}, column {}, guard {}: {}\n", m.name(),
-                      table, r.column, a.guard,
+                      table, r.column, guard,
                       plan->statements.empty() ? "nothing to do" : "done");
   return out.done(object, text);
 }
@@ -182,7 +185,8 @@ void add_migrate(CLI::App& root, invocation& call) {
                     "The column of the token (fence_token)");
   fence
       ->add_option("--guard", a->guard,
-                   "Triggers: strict refuse, audit record, none (none)")
+                   "Triggers: strict refuse, audit record, none (none; to be "
+                   "said where there is a guard)")
       ->check(CLI::IsMember({"strict", "audit", "none"}));
   fence->add_flag("--dry-run", a->dry_run, "Print the SQL, change nothing");
 }

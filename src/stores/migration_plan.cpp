@@ -63,4 +63,11 @@ result<void> check_target(int to_version,
                           to_version, known.size()));
 }
 
+error guard_unsaid(std::string_view table) {
+  return fail(errc::invalid_argument,
+              fmt::format("{} has a guard already, so say which it shall have: "
+                          "strict, audit or none",
+                          table));
+}
+
 }  // namespace lastdoor::detail

@@ -7,6 +7,7 @@
 #include <lastdoor/migrate.hpp>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "stores/embedded_migrations.hpp"
@@ -34,5 +35,8 @@ struct applied_migration {
 // `invalid_argument` unless there is such a version to go back to.
 [[nodiscard]] result<void> check_target(
     int to_version, std::span<const embedded_migration> known);
+
+// Why a request that names no guard does not touch a table that has one.
+[[nodiscard]] error guard_unsaid(std::string_view table);
 
 }  // namespace lastdoor::detail

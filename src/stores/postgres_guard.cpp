@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "stores/migration_plan.hpp"
 #include "stores/postgres_ledger.hpp"
 
 namespace lastdoor::postgres {
@@ -168,7 +169,7 @@ result<void> read_tree(connection& db, const fence_request& request,
   auto rows = db.run({tree_sql, planning, effect::reads, deadline},
                      arguments{}
                          .add(s.target.oid)
-                         .add(name_of(request.guard))
+                         .add(name_of(*request.guard))
                          .add(std::string_view{request.column})
                          .add(guard_trigger)
                          .add(truncate_trigger));
@@ -346,7 +347,7 @@ void replace_trigger(guard_step& step, std::string_view trigger,
 // said for each table.
 void plan_triggers(const situation& s, const fence_request& request,
                    guard_plan& plan) {
-  const auto mode = name_of(request.guard);
+  const auto mode = name_of(*request.guard);
   guard_step step;
   const bool rows_guarded =
       std::all_of(s.tree.begin(), s.tree.end(),
@@ -438,8 +439,10 @@ void add_notes(const situation& s, const fence_request& request,
 
 }  // namespace
 
-result<guard_plan> plan_guard(connection& db, const fence_request& request,
+result<guard_plan> plan_guard(connection& db, const fence_request& asked,
                               time_point deadline) {
+  auto request = asked;
+  request.guard = asked.guard.value_or(guard_mode::none);
   for (const auto* name : {&request.table, &request.column}) {
     if (name->empty() || name->size() > 63) {
       return fail(errc::invalid_argument,
@@ -449,6 +452,12 @@ result<guard_plan> plan_guard(connection& db, const fence_request& request,
   auto s = look(db, request, deadline);
   if (!s) {
     return s.error();
+  }
+  if (!asked.guard &&
+      std::any_of(s->tree.begin(), s->tree.end(), [](const member& m) {
+        return m.guard.has_value() || m.truncate.has_value();
+      })) {
+    return detail::guard_unsaid(s->target.shown());
   }
   if (auto ok = check_situation(*s, request); !ok) {
     return ok.error();

@@ -6,6 +6,7 @@
 
 #include "fencing/render.hpp"
 #include "fencing/text.hpp"
+#include "stores/migration_plan.hpp"
 #include "stores/sqlite_migrate.hpp"
 
 namespace lastdoor::sqlite {
@@ -352,7 +353,9 @@ result<bool> matches_release(connection& db, const std::string& table) {
 
 }  // namespace
 
-result<fence_plan> make_plan(connection& db, const fence_request& r) {
+result<fence_plan> make_plan(connection& db, const fence_request& asked) {
+  auto r = asked;
+  r.guard = asked.guard.value_or(guard_mode::none);
   if (auto ok = check_request(r); !ok) {
     return ok.error();
   }
@@ -369,6 +372,9 @@ result<fence_plan> make_plan(connection& db, const fence_request& r) {
   auto present = guards_on(db, t->name);
   if (!present) {
     return present.error();
+  }
+  if (!asked.guard && !present->empty()) {
+    return detail::guard_unsaid(quoted_name(t->name));
   }
   if (auto ok = check_guarded_column(*present, *t, r); !ok) {
     return ok.error();
@@ -387,10 +393,10 @@ result<fence_plan> make_plan(connection& db, const fence_request& r) {
   }
   plan_guard(
       *present,
-      guard_triggers(*t, column != nullptr ? column->name : r.column, r.guard),
+      guard_triggers(*t, column != nullptr ? column->name : r.column, *r.guard),
       plan);
   if (!plan.statements.empty()) {
-    note_guard(*t, r.guard, !present->empty(), plan);
+    note_guard(*t, *r.guard, !present->empty(), plan);
   }
   return plan;
 }

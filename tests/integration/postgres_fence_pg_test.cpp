@@ -34,6 +34,15 @@ TEST_F(PostgresFence, AddsColumnThenGuardsAndSwitchesAndTakesThemAway) {
   EXPECT_EQ(fence_of("t"), fenced_only);
 }
 
+TEST_F(PostgresFence, F13_AGuardIsNotTakenOffBySilence) {
+  db_->run("CREATE TABLE t (id integer PRIMARY KEY)");
+  ASSERT_THAT(add({.table = "t"}), IsOk());
+  ASSERT_THAT(add({.table = "t"}), IsOk());
+  ASSERT_THAT(add({.table = "t", .guard = guard_mode::strict}), IsOk());
+  EXPECT_THAT(add({.table = "t"}), FailsWith(errc::invalid_argument));
+  EXPECT_EQ(fence_of("t"), strictly);
+}
+
 TEST_F(PostgresFence, APlanWritesNothingAndIsEmptyOnceApplied) {
   db_->run("CREATE TABLE t (id integer PRIMARY KEY)");
   const fence_request strict{.table = "t", .guard = guard_mode::strict};

@@ -135,6 +135,18 @@ TEST_F(SqlitePlan, ModesChangeForthAndBackAndRepeat) {
   }
 }
 
+TEST_F(SqlitePlan, F13_AGuardIsNotTakenOffBySilence) {
+  db_.must("CREATE TABLE t (id INTEGER PRIMARY KEY, v)");
+  EXPECT_EQ(add({.table = "t"}), "ok");
+  EXPECT_EQ(add({.table = "t"}), "ok");
+  for (const auto mode : {strict, guard_mode::audit}) {
+    ASSERT_EQ(add({.table = "t", .guard = mode}), "ok");
+    EXPECT_EQ(plan({.table = "t"}), "invalid_argument");
+    EXPECT_EQ(add({.table = "t"}), "invalid_argument");
+    EXPECT_EQ(db_.run("INSERT INTO t(v) VALUES (1)").empty(), mode != strict);
+  }
+}
+
 TEST_F(SqlitePlan, VerifyNoticesAGuardThatTheTableHasOutgrown) {
   db_.must("CREATE TABLE t (id INTEGER PRIMARY KEY, v)");
   ASSERT_EQ(add({.table = "t", .guard = strict}), "ok");
