@@ -18,8 +18,10 @@
 //
 //   lastdoor::gateway gateway{locks, store};
 //   auto session = gateway.acquire("inventory/sku-1001", {.ttl = 10s});
-//   session->write(update("inventory").key("sku", "1001").subtract("qty", 3));
-//   session->transaction([&](sqlite3* db) { orders.insert(db, order); });
+//   auto sold = session->write(
+//       update("inventory").key("sku", "1001").subtract("qty", 3));
+//   auto done = session->transaction(
+//       [&](sqlite3* db) { orders.insert(db, order); });
 #pragma once
 
 #include <atomic>

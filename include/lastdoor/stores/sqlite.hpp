@@ -19,7 +19,8 @@
 // Example (any SQL, run behind the claim):
 //
 //   auto store = lastdoor::open_sqlite_store("shop.db").value();
-//   store.transaction(grant, [&](sqlite3* db) { orders.insert(db, order); });
+//   auto done = store.transaction(
+//       grant, [&](sqlite3* db) { orders.insert(db, order); });
 #pragma once
 
 #include <functional>
