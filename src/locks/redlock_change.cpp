@@ -14,7 +14,8 @@ result<std::string> change::replace(side& s, unsigned k, const closed& by,
                                     const std::string& note) {
   auto& server = s.all.at(k);
   const auto until = limit(s);
-  if (auto ok = driver::connect(s.in, *server.node, until); !ok) {
+  auto in = s.enter();
+  if (auto ok = driver::connect(in, *server.node, until); !ok) {
     return ok.error();
   }
   const auto head = by.head();
@@ -22,13 +23,12 @@ result<std::string> change::replace(side& s, unsigned k, const closed& by,
       scripts::redlock_close,
       {s.all.names().counter, s.all.names().marker, s.all.names().note},
       {found, head, mode, note}};
-  call.send(s.in, *server.node);
-  if (call.finish(s.in, until) != driver::fate::replied) {
+  call.send(in, *server.node);
+  if (call.finish(in, until) != driver::fate::replied) {
     return driver::unanswered("closing a server");
   }
   if (call.answer().is_error()) {
-    return driver::refused(s.in, *server.node, call.answer(),
-                           "closing a server");
+    return driver::refused(in, *server.node, call.answer(), "closing a server");
   }
   const auto verdict = call.answer()[0].text();
   if (verdict == "damaged") {
@@ -151,8 +151,8 @@ result<void> change::confirm() {
   }
   const duration ttl = std::chrono::milliseconds{target_.max_ttl_ms};
   tell(fmt::format("waiting {} ms for leases to end", target_.max_ttl_ms));
-  to_.in.wait([] { return false; },
-              to_.all.now() + ttl + ttl / 100 + std::chrono::milliseconds{2});
+  to_.enter().wait([] { return false; }, to_.all.now() + ttl + ttl / 100 +
+                                             std::chrono::milliseconds{2});
   return {};
 }
 
@@ -185,10 +185,11 @@ result<void> change::open_one(unsigned k, std::int64_t value,
                             name(to_, k)));
   }
   tell(fmt::format("opening {}", name(to_, k)));
-  if (auto ok = driver::connect(to_.in, *s.node, limit(to_)); !ok) {
+  auto in = to_.enter();
+  if (auto ok = driver::connect(in, *s.node, limit(to_)); !ok) {
     return ok;
   }
-  return to_.all.admit(to_.in, s, value, limit(to_));
+  return to_.all.admit(in, s, value, limit(to_));
 }
 
 result<void> change::open() {
@@ -200,7 +201,7 @@ result<void> change::open() {
     }
   }
   if (left > duration{0}) {
-    to_.in.wait([] { return false; }, to_.all.now() + left);
+    to_.enter().wait([] { return false; }, to_.all.now() + left);
   }
   look(to_);
   // As with every readmission: enough who cannot have forgotten.

@@ -27,10 +27,7 @@ namespace lastdoor::redlock {
 class change {
  public:
   change(servers& from, servers& to, const redlock_change_options& how)
-      : from_{from, redis_driver::session{from.loop()}, {}},
-        to_{to, redis_driver::session{to.loop()}, {}},
-        how_{how},
-        seats_(from.n()) {}
+      : from_{from, {}}, to_{to, {}}, how_{how}, seats_(from.n()) {}
 
   result<redlock_change_report> run() {
     result<void> ok;
@@ -53,8 +50,11 @@ class change {
  private:
   struct side {
     servers& all;
-    redis_driver::session in;
     std::vector<sight> seen;
+    // For one step: never two of them at once, as each holds a lock.
+    [[nodiscard]] redis_driver::session enter() const {
+      return redis_driver::session{all.loop()};
+    }
   };
   enum class state : std::uint8_t {
     absent,
@@ -73,7 +73,10 @@ class change {
   static time_point limit(const side& s) {
     return s.all.now() + s.all.options().call_timeout;
   }
-  void look(side& s) { s.seen = s.all.look(s.in, limit(s), true); }
+  void look(side& s) {
+    auto in = s.enter();
+    s.seen = s.all.look(in, limit(s), true);
+  }
   void tell(const std::string& what) const {
     if (how_.progress) {
       how_.progress(what);

@@ -27,13 +27,13 @@ result<void> change::see_new() {
     driver::script_call call{scripts::redlock_note,
                              {to_.all.names().marker, to_.all.names().note},
                              {to_.all.marker_of(s), to_.all.fresh_note()}};
-    call.send(to_.in, *s.node);
-    if (call.finish(to_.in, limit(to_)) != driver::fate::replied) {
+    auto in = to_.enter();
+    call.send(in, *s.node);
+    if (call.finish(in, limit(to_)) != driver::fate::replied) {
       return driver::overdue("looking at a server");
     }
     if (call.answer().is_error()) {
-      return driver::refused(to_.in, *s.node, call.answer(),
-                             "looking at a server");
+      return driver::refused(in, *s.node, call.answer(), "looking at a server");
     }
     found.marker = call.answer()[1].text();
     found.note = call.answer()[2].text();
@@ -200,7 +200,8 @@ result<void> change::check_new() {
       return refuse(k, "it was used before");
     }
     if (target_.durable && !opening_) {
-      if (auto ok = check_durable(to_.in, to_.all.at(k), limit(to_)); !ok) {
+      auto in = to_.enter();
+      if (auto ok = check_durable(in, to_.all.at(k), limit(to_)); !ok) {
         return ok;
       }
     }
