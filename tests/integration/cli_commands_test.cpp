@@ -147,10 +147,11 @@ TEST_F(CliCommands, F03_ReleaseRefusesTokensThatAreNone) {
 }
 
 TEST_F(CliCommands, AcquireWaitsAsLongAsItWasTold) {
-  acquire("a", "1s");
+  acquire("a", "60s");
   answer({"acquire", "--locks", locks(), "--resource", "a"},
          exit_code(errc::busy));
-  answer({"acquire", "--locks", locks(), "--resource", "a", "--wait", "30s"});
+  acquire("b", "2s");
+  answer({"acquire", "--locks", locks(), "--resource", "b", "--wait", "30s"});
 }
 
 TEST_F(CliCommands, AcquireWhoseAnswerIsNotTakenLeavesNothingHeld) {
