@@ -153,11 +153,11 @@ TYPED_TEST_P(LockContractProcesses, R26_KilledAnywhereLeavesNoLastingLease) {
     child_process<std::int64_t> client{[&](const auto& report) {
       auto self = this->connect();
       for (;;) {
-        auto g = self.acquire("r", contender::longest_brief);
+        auto g = self.acquire("r", contender::shortest_brief);
         if (!g)
           continue;
         report(g->token().value());
-        self.renew(*g, contender::longest_brief).ignore();
+        self.renew(*g, contender::shortest_brief).ignore();
         self.release(*g).ignore();
       }
       return 0;
@@ -170,7 +170,7 @@ TYPED_TEST_P(LockContractProcesses, R26_KilledAnywhereLeavesNoLastingLease) {
     ASSERT_EQ(client.wait(), 128 + SIGKILL);
 
     auto heir = this->connect();
-    EXPECT_LE(heir.inspect("r").remaining, contender::longest_brief);
+    EXPECT_LE(heir.inspect("r").remaining, contender::shortest_brief);
     result<grant> next = fail(errc::busy, "not yet");
     ASSERT_TRUE(eventually([&] {
       next = heir.acquire("r", std::chrono::seconds{60});
