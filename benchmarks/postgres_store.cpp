@@ -56,6 +56,25 @@ class plain {
     tx.exec_prepared("take", 1, sku, 1);
     tx.commit();
   }
+  // With both conditions of lastdoor's own statement, for that grant.
+  void fenced_update(const std::string& sku, const grant& g) {
+    if (!fenced_) {
+      db_.prepare("take_fenced",
+                  "WITH mine AS (SELECT 1 FROM lastdoor.marks WHERE resource = "
+                  "$1 AND token = $2 AND owner = $3 AND source = $4 FOR SHARE) "
+                  "UPDATE bench_stock SET qty = qty - $5, fence_token = $2 "
+                  "WHERE sku = $6 AND qty >= $7 AND fence_token <= $2 AND "
+                  "EXISTS (SELECT 1 FROM mine)");
+      fenced_ = true;
+    }
+    pqxx::nontransaction tx{db_};
+    const auto done = tx.exec_prepared(
+        "take_fenced", g.resource().str(), g.token().value(), g.owner().str(),
+        g.source().str(), 1, sku, 1);
+    if (done.affected_rows() != 1) {
+      stop("by hand: not written");
+    }
+  }
   void transaction(const std::string& sku) {
     pqxx::work tx{db_};
     tx.exec_params(
@@ -71,6 +90,7 @@ class plain {
 
  private:
   pqxx::connection db_;
+  bool fenced_{false};
 };
 
 grant make_grant(std::int64_t token) {
@@ -120,6 +140,9 @@ void measure(const settings& o, const std::string& url, table& rows) {
     rows.add(compare(std::move(name), how, a, b));
   };
   add("built write, ledger and column / prepared UPDATE", plain_update,
+      [&](int i) { applied(store.write(g, take(i))); });
+  add("the same / the same conditions by hand",
+      [&](int i) { hand.fenced_update(sku(i), g); },
       [&](int i) { applied(store.write(g, take(i))); });
   add("claimed transaction / BEGIN; UPDATE; COMMIT", plain_transaction,
       [&](int i) {

@@ -83,6 +83,20 @@ class hand {
   [[nodiscard]] int fd() const { return c_->fd; }
   void send(words command) {
     append(command);
+    flush();
+  }
+  /// Commands that were appended travel in one write.
+  void append(words command) {
+    const char* argv[16];
+    std::size_t sizes[16];
+    int n = 0;
+    for (const auto w : command) {
+      argv[n] = w.data();
+      sizes[n++] = w.size();
+    }
+    redisAppendCommandArgv(c_, n, argv, sizes);
+  }
+  void flush() {
     for (int done = 0; done == 0;) {
       if (redisBufferWrite(c_, &done) != REDIS_OK) {
         stop(c_->errstr);
@@ -104,16 +118,6 @@ class hand {
   }
 
  private:
-  void append(words command) {
-    const char* argv[16];
-    std::size_t sizes[16];
-    int n = 0;
-    for (const auto w : command) {
-      argv[n] = w.data();
-      sizes[n++] = w.size();
-    }
-    redisAppendCommandArgv(c_, n, argv, sizes);
-  }
   static reply checked(void* r) {
     reply answer{static_cast<redisReply*>(r)};
     if (answer->type == REDIS_REPLY_ERROR) {

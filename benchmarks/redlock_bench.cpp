@@ -3,11 +3,14 @@
 // server, one poll loop, all at once, done at the quorum.
 //
 //   bench_redlock [--repetitions N] [--pairs N] [--relay-us N] [--only WORD]
-//                 [--json FILE]
+//                 [--peer COMMAND] [--json FILE]
 //
 // Starts private servers. The rows with a relay add that much (600) to each
 // round trip, as a LAN does. With --only, the rows whose group has that name:
-// pair, relay, stopped, rounds, quiet, threads, waiters, growth, sequential.
+// pair, relay, stopped, rounds, quiet, threads, waiters, growth, sequential,
+// peer. The last compares with another library: COMMAND gets the ports as
+// arguments, reads numbers of pairs and answers each with the seconds that
+// they took; see npm_redlock.mjs.
 #include <condition_variable>
 #include <deque>
 #include <lastdoor/locks/redlock.hpp>
@@ -30,6 +33,7 @@ struct settings {
   int pairs{2'000};
   int relay_us{600};
   std::string only;
+  std::string peer;
   std::string json;
 };
 
@@ -129,6 +133,54 @@ class whole_service {
   lock_service locks_;
 };
 
+// Another library, in a process of its own.
+class peer {
+ public:
+  peer(const std::string& command, const std::vector<int>& ports) {
+    std::string line = "exec " + command;
+    for (const int port : ports) {
+      line += ' ' + std::to_string(port);
+    }
+    int to[2];
+    int from[2];
+    if (::pipe2(to, O_CLOEXEC) != 0 || ::pipe2(from, O_CLOEXEC) != 0) {
+      stop("no pipe");
+    }
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      ::dup2(to[0], STDIN_FILENO);
+      ::dup2(from[1], STDOUT_FILENO);
+      ::execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);
+      ::_exit(127);
+    }
+    ::close(to[0]);
+    ::close(from[1]);
+    asks_ = ::fdopen(to[1], "w");
+    answers_ = ::fdopen(from[0], "r");
+  }
+  peer(const peer&) = delete;
+  peer& operator=(const peer&) = delete;
+  ~peer() {
+    std::fclose(asks_);
+    std::fclose(answers_);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  double pairs(int n) {
+    double seconds = 0;
+    if (std::fprintf(asks_, "%d\n", n) < 0 || std::fflush(asks_) != 0 ||
+        std::fscanf(answers_, "%lf", &seconds) != 1) {
+      stop("the peer does not answer");
+    }
+    return seconds;
+  }
+
+ private:
+  pid_t pid_;
+  std::FILE* asks_;
+  std::FILE* answers_;
+};
+
 template <class Pairs>
 auto one_thread(Pairs& pairs) {
   return [&pairs](int /*from*/, int n) {
@@ -176,7 +228,8 @@ class report {
                                      {"threads", &report::threads},
                                      {"waiters", &report::waiters},
                                      {"growth", &report::growth},
-                                     {"sequential", &report::sequential}}) {
+                                     {"sequential", &report::sequential},
+                                     {"peer", &report::beside_peer}}) {
       if (how_.only.empty() || how_.only == name) {
         (this->*what)();
       }
@@ -282,6 +335,9 @@ class report {
       }
       const auto name = [](int t) { return "resource-" + std::to_string(t); };
       const auto how = fast(n * 20);
+      const auto one_service = [&](int /*from*/, int count) {
+        return in_threads(n, count, [&](int t) { service.pair(name(t)); });
+      };
       rows_.add(
           row_of(fmt::format("{0} threads on {0} resources: one service / a "
                              "connection set each",
@@ -294,11 +350,24 @@ class report {
                          own[static_cast<std::size_t>(t)]->pair(name(t));
                        });
                      },
-                     [&](int /*from*/, int count) {
-                       return in_threads(n, count,
-                                         [&](int t) { service.pair(name(t)); });
-                     }),
+                     one_service),
                  whole));
+      rows_.add(row_of(fmt::format("{} threads on as many resources: one "
+                                   "service / one thread, all at once",
+                                   n),
+                       how,
+                       alternate(
+                           how,
+                           [&](int /*from*/, int count) {
+                             return seconds_of([&] {
+                               for (int done = 0; done < count; done += n) {
+                                 own[0]->pairs_at_once(
+                                     static_cast<std::size_t>(n));
+                               }
+                             });
+                           },
+                           one_service),
+                       whole));
     }
   }
 
@@ -345,10 +414,16 @@ class report {
     const servers fifteen{15, how_.relay_us};
     ours few{three};
     ours many{fifteen};
+    quorum_by_hand few_by_hand{three.ports()};
+    quorum_by_hand many_by_hand{fifteen.ports()};
     const auto how = slow();
     rows_.add(row_of("LAN: 15 servers / 3 servers: grant", how,
                      alternate(how, one_thread(few), one_thread(many)),
                      grant_of));
+    rows_.add(row_of(
+        "LAN: the same by hand", how,
+        alternate(how, one_thread(few_by_hand), one_thread(many_by_hand)),
+        grant_of));
   }
 
   void sequential() {
@@ -363,6 +438,32 @@ class report {
                        alternate(how, one_thread(at_once), one_thread(in_turn)),
                        both_of));
     }
+  }
+
+  void beside_peer() {
+    if (how_.peer.empty()) {
+      return;
+    }
+    const servers five{5, 0};
+    peer other{how_.peer, five.ports()};
+    ours backend{five};
+    whole_service service{five};
+    const auto how = fast(200);
+    const auto theirs = [&](int /*from*/, int n) { return other.pairs(n); };
+    const auto add = [&](const char* name, auto& pairs) {
+      rows_.add(row_of(name, how,
+                       alternate(how, theirs,
+                                 [&](int /*from*/, int n) {
+                                   return seconds_of([&] {
+                                     for (int i = 0; i < n; ++i) {
+                                       pairs.pair("one");
+                                     }
+                                   });
+                                 }),
+                       whole));
+    };
+    add("back end / peer: both", backend);
+    add("service / peer: both", service);
   }
 
   // First come first served, each woken alone.
@@ -408,7 +509,8 @@ class report {
 
 int main(int argc, char** argv) {
   settings s;
-  read_flags(argc, argv, "--repetitions --pairs --relay-us --only --json",
+  read_flags(argc, argv,
+             "--repetitions --pairs --relay-us --only --peer --json",
              [&](std::string_view flag, const std::string& value) {
                if (flag == "--repetitions") {
                  s.repetitions = number(value, 1);
@@ -418,6 +520,8 @@ int main(int argc, char** argv) {
                  s.relay_us = number(value, 2);
                } else if (flag == "--only") {
                  s.only = value;
+               } else if (flag == "--peer") {
+                 s.peer = value;
                } else if (flag == "--json") {
                  s.json = value;
                } else {

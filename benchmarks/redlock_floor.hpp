@@ -61,6 +61,29 @@ class quorum_by_hand {
     return timed([&] { grant(resource); }, [&] { release(); });
   }
 
+  /// One thread that asks for so many callers at once, in one write a server,
+  /// and goes on when a quorum has answered all of it. Nobody shares servers
+  /// faster: what is left is their own work.
+  void pairs_at_once(std::size_t callers) {
+    std::vector<std::string> owners;
+    for (std::size_t i = 0; i < callers; ++i) {
+      owners.push_back(must(owner_id::generate()).str());
+    }
+    const auto lock = [](std::size_t i) {
+      return "plain:{x}:lock:many-" + std::to_string(i);
+    };
+    ask_for_all(callers, [&](hand& c, std::size_t i) {
+      c.append({"EVALSHA", detail::redis_scripts::redlock_acquire.sha1, "4",
+                lock(i), counter, marker, "plain:{x}:note", owners[i], "60000",
+                "bench:1", "plain", owners[i]});
+    });
+    ask_for_all(callers, [&](hand& c, std::size_t i) {
+      c.append({"EVALSHA", detail::redis_scripts::redlock_release.sha1, "3",
+                lock(i), counter, marker, owners[i], "plain:{x}:free", "1",
+                "plain"});
+    });
+  }
+
  private:
   static constexpr const char* counter = "plain:{x}:counter";
   static constexpr const char* marker = "plain:{x}:marker";
@@ -69,6 +92,39 @@ class quorum_by_hand {
     std::size_t late{0};  // answers to what is over
     bool open{false};
   };
+
+  template <class Append>
+  void ask_for_all(std::size_t callers, const Append& append) {
+    for (auto& m : all_) {
+      for (std::size_t i = 0; i < callers; ++i) {
+        append(*m.c, i);
+      }
+      m.c->flush();
+      m.late += callers;
+    }
+    const auto answered = [&] {
+      std::size_t n = 0;
+      for (const auto& m : all_) {
+        n += m.late == 0 ? 1U : 0U;
+      }
+      return n;
+    };
+    while (answered() < all_.size() / 2 + 1) {
+      fds_.clear();
+      for (const auto& m : all_) {
+        fds_.push_back({m.c->fd(), POLLIN, 0});
+      }
+      ::poll(fds_.data(), fds_.size(), -1);
+      for (std::size_t k = 0; k < all_.size(); ++k) {
+        if (fds_[k].revents != 0) {
+          all_[k].c->read();
+          while (all_[k].c->next()) {
+            --all_[k].late;
+          }
+        }
+      }
+    }
+  }
 
   template <class Take>
   void ask(words command, const Take& take) {
