@@ -4,8 +4,9 @@
 // with a `session`, sends commands to as many nodes as it likes and waits
 // until a `step` of its own is content or a moment has come. The first caller
 // to wait drives the sockets of all nodes for everybody; the others sleep.
-// Whoever is content leaves, and passes the driving on. Commands that gather
-// meanwhile travel in one write.
+// Whoever is content leaves, and passes the driving on. Those who are content
+// at the same time are woken one after the other, and what they send next
+// travels in one write.
 //
 // A `step` is the caller's state machine. It runs after each batch of answers,
 // on the thread that drives, with the loop locked: it may look at its tickets
@@ -33,7 +34,6 @@
 
 #include <poll.h>
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -217,6 +217,7 @@ class node {
 
   std::deque<std::shared_ptr<call>> unsent_;
   std::deque<std::shared_ptr<call>> unanswered_;
+  bool full_{false};  // what is left of unsent_ waits for room
 
   time_point give_up_at_{};   // until the connection is ready
   time_point next_try_at_{};  // while connecting: the next address
@@ -258,19 +259,22 @@ class loop {
   friend class node;
   friend class session;
   struct waiter;
+  class sleeper;
   loop(std::shared_ptr<clock> time, std::shared_ptr<wake_up> bell);
-  void flush();
+  void write_gathered();
+  void leave(std::unique_lock<std::mutex>& lock) noexcept;
   bool lead(std::unique_lock<std::mutex>& lock, waiter& me);
   bool follow(std::unique_lock<std::mutex>& lock, waiter& me);
   void turn(std::unique_lock<std::mutex>& lock, time_point until);
   void serve_followers();
-  void pass_on() noexcept;
 
   std::shared_ptr<clock> time_;
   std::shared_ptr<wake_up> bell_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<node>> nodes_;
   std::vector<waiter*> followers_;
+  std::vector<waiter*> served_;  // followers whose step is content, asleep yet
+  std::size_t coming_{0};        // these, and those of them that wake up now
   std::vector<pollfd> polled_;
   std::vector<std::uint64_t> generations_;
   bool led_{false};
@@ -280,13 +284,14 @@ class loop {
 };
 
 // One caller inside the loop: holds its lock except while it waits. What was
-// sent is on its way when the session ends.
+// sent is on its way when the session ends, or when the last of those ends
+// that are just being woken.
 class session {
  public:
   explicit session(loop& where) : loop_{where}, lock_{where.mutex_} {}
   session(const session&) = delete;
   session& operator=(const session&) = delete;
-  ~session() { loop_.flush(); }
+  ~session();
 
   // Until `step()` is true: true. Until `until` has come: false. Answers that
   // arrived count even when it is late already.

@@ -1,3 +1,4 @@
+#include <semaphore.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -47,12 +48,44 @@ void wake_up::silence() const noexcept {
   static_cast<void>(::read(fd_, &count, sizeof count) > 0);
 }
 
+// Where one thread sleeps. It is woken by whoever has let the loop's lock go,
+// so that it finds the lock free. By then its time may have been up: the waking
+// is for its next sleep then, which ends early.
+//
+// Not a condition variable, which takes a mutex of its own after each sleep
+// and pays a system call to leave it.
+class loop::sleeper {
+ public:
+  sleeper() noexcept { ::sem_init(&woken_, 0, 0); }
+  sleeper(const sleeper&) = delete;
+  sleeper& operator=(const sleeper&) = delete;
+  ~sleeper() { ::sem_destroy(&woken_); }
+
+  static const std::shared_ptr<sleeper>& this_thread() {
+    static thread_local const auto mine = std::make_shared<sleeper>();
+    return mine;
+  }
+  void wake() noexcept { ::sem_post(&woken_); }
+  // Shorter than that when woken, or for no reason.
+  void sleep(duration at_most) noexcept {
+    timespec until{};
+    ::clock_gettime(CLOCK_MONOTONIC, &until);
+    const auto ns = until.tv_nsec + at_most.count();
+    until.tv_sec += ns / 1'000'000'000;
+    until.tv_nsec = ns % 1'000'000'000;
+    ::sem_clockwait(&woken_, CLOCK_MONOTONIC, &until);
+  }
+
+ private:
+  sem_t woken_{};
+};
+
 struct loop::waiter {
   bool (*step)(void*) noexcept;
   void* state;
   time_point until;
   bool done{false};
-  std::condition_variable bell;
+  std::shared_ptr<sleeper> thread{sleeper::this_thread()};
 };
 
 result<std::unique_ptr<loop>> loop::open(std::shared_ptr<clock> time) {
@@ -74,25 +107,49 @@ node& loop::add(node_options options) {
   return *nodes_.back();
 }
 
-void loop::flush() {
-  for (const auto& n : nodes_) {
-    n->flush();
+// Whoever has just been served is likely to come back with the next command.
+// So while some are on their way, what was sent waits for the last of them,
+// and travels in one write to each server instead of one for each caller.
+void loop::write_gathered() {
+  if (coming_ == 0) {
+    for (const auto& n : nodes_) {
+      n->flush();
+    }
   }
+}
+
+// Lets the lock go and wakes the next one: of those that are served, or to
+// lead. One at a time, as many would only queue for the lock.
+void loop::leave(std::unique_lock<std::mutex>& lock) noexcept {
   if (polling_ && changed_ && !rung_) {
     rung_ = true;
     bell_->ring();
   }
+  std::shared_ptr<sleeper> next;
+  if (!served_.empty()) {
+    next = served_.front()->thread;
+    served_.erase(served_.begin());
+  } else if (!led_ && coming_ == 0 && !followers_.empty()) {
+    next = followers_.front()->thread;
+  }
+  lock.unlock();
+  if (next) {
+    next->wake();
+  }
+}
+
+session::~session() {
+  loop_.write_gathered();
+  loop_.leave(lock_);
 }
 
 bool session::wait_for(step_function step, void* state, time_point until) {
-  loop::waiter me{step, state, until, false, {}};
+  loop::waiter me{step, state, until};
   bool done = step(state);
   // Once at least: what has arrived is read, however late it is.
   for (bool late = false; !done && !late; late = loop_.now() >= until) {
     done = loop_.led_ ? loop_.follow(lock_, me) : loop_.lead(lock_, me);
   }
-  loop_.flush();
-  loop_.pass_on();
   return done;
 }
 
@@ -112,24 +169,24 @@ bool loop::lead(std::unique_lock<std::mutex>& lock, waiter& me) {
 }
 
 bool loop::follow(std::unique_lock<std::mutex>& lock, waiter& me) {
-  flush();
+  write_gathered();
+  const auto pause = time_left(me.until, now());
+  served_.reserve(served_.size() + followers_.size() + 1);  // not to fail later
   followers_.push_back(&me);
-  me.bell.wait_for(lock, time_left(me.until, now()),
-                   [&] { return me.done || !led_; });
-  // Gone already when the leader found it done.
-  followers_.erase(std::remove(followers_.begin(), followers_.end(), &me),
-                   followers_.end());
+  leave(lock);
+  me.thread->sleep(pause);
+  lock.lock();
+  if (me.done) {
+    --coming_;
+    std::erase(served_, &me);  // still there if its time was up
+  } else {
+    std::erase(followers_, &me);
+  }
   return me.done;
 }
 
-void loop::pass_on() noexcept {
-  if (!led_ && !followers_.empty()) {
-    followers_.front()->bell.notify_one();
-  }
-}
-
 void loop::turn(std::unique_lock<std::mutex>& lock, time_point until) {
-  flush();
+  write_gathered();
   polled_.clear();
   generations_.clear();
   polled_.push_back({bell_->fd(), POLLIN, 0});
@@ -143,7 +200,7 @@ void loop::turn(std::unique_lock<std::mutex>& lock, time_point until) {
   const timespec timeout{pause / 1'000'000'000, pause % 1'000'000'000};
 
   polling_ = true;
-  lock.unlock();
+  leave(lock);
   // EINTR, too, means to look at the clock and come again.
   const int ready = ::ppoll(polled_.data(), polled_.size(), &timeout, nullptr);
   lock.lock();
@@ -168,17 +225,15 @@ void loop::turn(std::unique_lock<std::mutex>& lock, time_point until) {
 }
 
 void loop::serve_followers() {
-  const auto content = [](waiter* w) {
+  std::erase_if(followers_, [this](waiter* w) {
     if (!w->step(w->state)) {
       return false;
     }
     w->done = true;
-    w->bell.notify_one();
+    ++coming_;
+    served_.push_back(w);
     return true;
-  };
-  followers_.erase(
-      std::remove_if(followers_.begin(), followers_.end(), content),
-      followers_.end());
+  });
 }
 
 }  // namespace lastdoor::redis_driver

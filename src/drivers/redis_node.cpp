@@ -282,6 +282,7 @@ void node::flush() {
   if (phase_ != phase::greeting && phase_ != phase::ready) {
     return;
   }
+  full_ = false;
   while (!unsent_.empty() || stream_.congested()) {
     std::array<iovec, 64> parts;  // NOLINT: filled below
     std::size_t count = 0;
@@ -318,6 +319,7 @@ void node::flush() {
       unsent_.pop_front();
     }
     if (*went < total || stream_.congested()) {
+      full_ = true;
       loop_.changed_ = true;  // the leader must wait for room
       return;
     }
@@ -373,10 +375,7 @@ short node::interest() const noexcept {
       return POLLOUT;
     case phase::greeting:
     case phase::ready:
-      return (!unsent_.empty() || stream_.congested()) &&
-                     stream_.waits_for_room()
-                 ? POLLIN | POLLOUT
-                 : POLLIN;
+      return full_ && stream_.waits_for_room() ? POLLIN | POLLOUT : POLLIN;
     case phase::down:
     case phase::looking_up:
       break;

@@ -29,6 +29,13 @@ script_call::script_call(const detail::embedded_text& script,
                          std::span<const std::string_view> keys,
                          std::span<const std::string_view> arguments)
     : script_{&script}, words_{3 + keys.size() + arguments.size()} {
+  std::size_t size = 8;
+  for (const auto all : {keys, arguments}) {
+    for (const auto word : all) {
+      size += word.size() + 16;
+    }
+  }
+  tail_.reserve(size);
   append_word(tail_, std::to_string(keys.size()));
   for (const auto word : keys) {
     append_word(tail_, word);

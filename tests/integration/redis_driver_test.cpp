@@ -92,6 +92,31 @@ TEST_F(RedisDriver, ThreadsShareOneConnectionAndGetTheirOwnAnswers) {
   EXPECT_EQ(between.connections(), 1);
 }
 
+// Counted by the server, as the reads that it took to hear them all.
+TEST_F(RedisDriver, CommandsOfManyCallersTravelTogether) {
+  constexpr int threads = 16;
+  constexpr int each = 200;
+  auto loop = new_loop();
+  auto& n = loop->add(to(server().url()));
+  const auto reads = [&] {
+    const auto stats = ask(*loop, n, {"INFO", "stats"});
+    return std::stol(std::string{info_field(stats, "total_reads_processed")});
+  };
+  const auto before = reads();
+  std::vector<std::thread> all;
+  for (int t = 0; t < threads; ++t) {
+    all.emplace_back([&] {
+      for (int i = 0; i < each; ++i) {
+        EXPECT_EQ(ask(*loop, n, {"ECHO", "x"}), "x");
+      }
+    });
+  }
+  for (auto& thread : all) {
+    thread.join();
+  }
+  EXPECT_LT(reads() - before, threads * each / 2);
+}
+
 TEST_F(RedisDriver, LateAnswerIsNotTakenForTheNextOnes) {
   tcp_proxy between{server().port()};
   auto loop = new_loop();
