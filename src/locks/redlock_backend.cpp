@@ -147,8 +147,8 @@ result<time_point> redlock_backend::renew(const grant& held, duration ttl,
   const auto lock = servers_->names().lock(resource);
   const auto ttl_ms = ttl_text(ttl);
   round asking{*servers_, in};
-  asking.ask_all([&](const server& s) {
-    const auto mine = servers_->marker_of(s);
+  asking.ask_all([&](server& s) {
+    const auto& mine = servers_->marker_of(s);
     return driver::script_call{scripts::redlock_renew,
                                {lock, servers_->names().marker},
                                {held.owner().str(), ttl_ms, mine}};
@@ -200,7 +200,7 @@ result<void> redlock_backend::release(const grant& held, time_point deadline) {
   driver::session in{servers_->loop()};
   const auto value = held.token().value() / redlock::places;
   round asking{*servers_, in};
-  asking.ask_all([&](const server& s) {
+  asking.ask_all([&](server& s) {
     return servers_->release_call(s, resource, owner, value);
   });
   const unsigned n = servers_->n();
@@ -273,7 +273,7 @@ result<void> redlock_backend::let_go(const grant& held, time_point deadline) {
     driver::session in{servers_->loop()};
     const auto value = held.token().value() / redlock::places;
     round telling{*servers_, in};
-    telling.ask_all([&](const server& s) {
+    telling.ask_all([&](server& s) {
       return servers_->release_call(s, resource, owner, value);
     });
     telling.advance();
@@ -302,7 +302,7 @@ result<lease_status> redlock_backend::inspect(const resource_name& resource) {
   }
   const auto lock = servers_->names().lock(resource.str());
   round asking{*servers_, in};
-  asking.ask_all([&](const server&) {
+  asking.ask_all([&](server& /*s*/) {
     return driver::script_call{scripts::redis_inspect, {lock}, {}};
   });
   asking.run([] { return false; }, until);
@@ -373,8 +373,8 @@ result<void> redlock_backend::raise_floor(mark floor) {
   const auto value = std::to_string(redlock::value_below(floor));
   const auto lock = servers_->names().lock("");
   round asking{*servers_, in};
-  asking.ask_all([&](const server& s) {
-    const auto mine = servers_->marker_of(s);
+  asking.ask_all([&](server& s) {
+    const auto& mine = servers_->marker_of(s);
     return driver::script_call{
         scripts::redlock_raise,
         {lock, servers_->names().counter, servers_->names().marker},

@@ -35,15 +35,15 @@ election::election(servers& all, driver::session& in,
                    const lease_request& request)
     : all_{all},
       request_{request},
+      in_{in},
       votes_{all_, in, all_.options().sequential},
-      raises_{all_, in},
       answers_(all_.n(), 0),
       busy_for_(all_.n(), -1),
       seen_(all_.n(), false) {
   const auto lock = all_.names().lock(request.resource.str());
   const auto ttl = ttl_text(request.ttl);
-  votes_.ask_all([this, lock, ttl](const server& s) {
-    const auto mine = all_.marker_of(s);
+  votes_.ask_all([this, lock, ttl](server& s) {
+    const auto& mine = all_.marker_of(s);
     return driver::script_call{
         scripts::redlock_acquire,
         {lock, all_.names().counter, all_.names().marker, all_.names().note},
@@ -145,12 +145,13 @@ void election::complain(std::string_view what) {
 // Phase 2: the servers below t are raised, where they still hold our lock.
 void election::begin_raising(const choice& c) {
   raised_ = c;
+  raises_.emplace(all_, in_);
   const auto lock = all_.names().lock(request_.resource.str());
   const auto t = std::to_string(c.t);
   for (unsigned k = 0; k < all_.n(); ++k) {
     if (answers_[k] > 0 && answers_[k] < c.t) {
-      raises_.ask(k, [this, lock, t](const server& s) {
-        const auto mine = all_.marker_of(s);
+      raises_->ask(k, [this, lock, t](server& s) {
+        const auto& mine = all_.marker_of(s);
         return driver::script_call{
             scripts::redlock_raise,
             {lock, all_.names().counter, all_.names().marker},
@@ -158,19 +159,19 @@ void election::begin_raising(const choice& c) {
       });
     }
   }
-  raises_.advance();
+  raises_->advance();
 }
 
 // Only servers whose vote was counted when t was chosen, or that answered
 // at or above it since.
 unsigned election::standing_after_raise() {
-  raises_.advance();
+  raises_->advance();
   unsigned standing = 0;
   for (unsigned k = 0; k < all_.n(); ++k) {
     if (answers_[k] >= raised_->t) {
       ++standing;
-    } else if (raises_.of(k) == round::state::answered &&
-               raises_.answer(k)[0].text() == "raised") {
+    } else if (raises_->of(k) == round::state::answered &&
+               raises_->answer(k)[0].text() == "raised") {
       ++standing;
     }
   }
@@ -183,7 +184,7 @@ bool election::impossible() const {
   for (unsigned k = 0; k < all_.n(); ++k) {
     const bool open = !votes_.settled(k);
     could += open || answers_[k] > 0 ? 1U : 0U;
-    pending += open || !raises_.settled(k) ? 1U : 0U;
+    pending += open || (raises_ && !raises_->settled(k)) ? 1U : 0U;
   }
   return could < all_.q() || pending == 0;
 }

@@ -31,7 +31,8 @@ class election {
   bool step();
 
   [[nodiscard]] time_point next_limit() const noexcept {
-    return std::min(votes_.next_limit(), raises_.next_limit());
+    return raises_ ? std::min(votes_.next_limit(), raises_->next_limit())
+                   : votes_.next_limit();
   }
   [[nodiscard]] const std::optional<choice>& granted() const noexcept {
     return grant_;
@@ -51,8 +52,9 @@ class election {
 
   servers& all_;
   const lease_request& request_;
+  redis_driver::session& in_;
   round votes_;
-  round raises_;
+  std::optional<round> raises_;  // the second round, made when it is needed
   std::vector<std::int64_t> answers_;   // 0: none
   std::vector<std::int64_t> busy_for_;  // ms; -1: not busy
   std::vector<bool> seen_;

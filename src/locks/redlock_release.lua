@@ -5,14 +5,17 @@
 -- KEYS  1 lock  2 counter  3 marker
 -- ARGV  1 owner  2 channel on which waiters listen  3 value, 0: nothing to
 --       raise  4 marker of this server
-if ARGV[3] ~= '0' and redis.pcall('GET', KEYS[3]) == ARGV[4] then
-  local counter = redis.pcall('GET', KEYS[2])
-  if type(counter) == 'string' and string.find(counter, '^%d+$')
-      and tonumber(counter) < tonumber(ARGV[3]) then
+--
+-- A key of another type is none to MGET: not a lease of ours, at any rate.
+local seen = redis.call('MGET', KEYS[1], KEYS[2], KEYS[3])
+local held, counter = seen[1], seen[2]
+if counter and ARGV[3] ~= '0' and seen[3] == ARGV[4] then
+  local count = tonumber(counter)
+  if count and count < tonumber(ARGV[3])
+      and string.find(counter, '^%d+$') then
     redis.call('SET', KEYS[2], ARGV[3])
   end
 end
-local held = redis.call('GET', KEYS[1])
 if not held then
   return 0
 end

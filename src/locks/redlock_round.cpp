@@ -22,16 +22,16 @@ round::~round() {
   }
 }
 
-void round::ask(unsigned place, const make& what) {
-  auto& p = parts_[place];
-  p.wanted = true;
-  p.what = what;
+void round::ask(unsigned place, make what) {
+  parts_[place].what = std::make_shared<const make>(std::move(what));
   servers_.at(place).node->want(in_);
 }
 
-void round::ask_all(const make& what) {
+void round::ask_all(make what) {
+  const auto shared = std::make_shared<const make>(std::move(what));
   for (unsigned k = 0; k < parts_.size(); ++k) {
-    ask(k, what);
+    parts_[k].what = shared;
+    servers_.at(k).node->want(in_);
   }
 }
 
@@ -43,7 +43,7 @@ void round::finish(part& p, error why, bool sent) {
 
 // True when the next one may be asked.
 bool round::advance_one(unsigned place, part& p, time_point now) {
-  if (!p.wanted || p.now == state::answered || p.now == state::failed) {
+  if (p.what == nullptr || p.now == state::answered || p.now == state::failed) {
     return true;
   }
   auto& s = servers_.at(place);
@@ -56,7 +56,7 @@ bool round::advance_one(unsigned place, part& p, time_point now) {
       return false;
     }
     servers_.greet(in_, s);
-    p.call.emplace(p.what(s));
+    p.call.emplace((*p.what)(s));
     p.call->send(in_, *s.node);
     p.limit = now + servers_.options().node_timeout;
     p.now = state::asked;
@@ -123,7 +123,8 @@ void round::run(const std::function<bool()>& enough, time_point until) {
 
 bool round::settled(unsigned place) const noexcept {
   const auto& p = parts_[place];
-  return !p.wanted || p.now == state::answered || p.now == state::failed;
+  return p.what == nullptr || p.now == state::answered ||
+         p.now == state::failed;
 }
 
 bool round::all_settled() const noexcept {

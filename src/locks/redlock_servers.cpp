@@ -106,17 +106,30 @@ result<std::unique_ptr<servers>> servers::open(
   return made;
 }
 
-std::string servers::marker_of(const server& s) const {
+const std::string& servers::marker_of(server& s) const {
+  static const std::string unknown{"unknown"};
   if (!known_) {
-    return "unknown";
+    return unknown;
   }
-  return marker{*known_, s.place, s.node->identity()}.text();
+  const auto& identity = s.node->identity();
+  if (s.own_marker.empty() || s.own_marker_for != identity) {
+    s.own_marker = marker{*known_, s.place, identity}.text();
+    s.own_marker_for = identity;
+  }
+  return s.own_marker;
+}
+
+void servers::set_known(cluster c) {
+  known_ = std::move(c);
+  for (auto& s : all_) {
+    s.own_marker.clear();
+  }
 }
 
 std::vector<sight> servers::look(driver::session& in, time_point until,
                                  bool all) {
   round asking{*this, in};
-  asking.ask_all([this](const server&) {
+  asking.ask_all([this](server& /*s*/) {
     return driver::script_call{scripts::redlock_look,
                                {names_.counter, names_.marker, names_.note},
                                {}};
@@ -256,7 +269,7 @@ result<void> servers::learn(driver::session& in, time_point until) {
     return *moved;
   }
   if (members >= blocking(n())) {
-    known_ = std::move(agreed);
+    set_known(std::move(*agreed));
     return {};
   }
   if (moved) {
@@ -374,7 +387,7 @@ void servers::tend(driver::session& in, time_point until) {
   if (tending_ || now() < tend_again_at_) {
     return;
   }
-  const auto due = [&](const server& s) {
+  const auto due = [&](server& s) {
     return s.quarantined && s.node->now() == condition::ready && may_admit(s) &&
            wait_left(s) == duration{0};
   };
@@ -404,14 +417,14 @@ void servers::tend(driver::session& in, time_point until) {
 
 // ---- what is left behind
 
-driver::script_call servers::release_call(const server& s,
+driver::script_call servers::release_call(server& s,
                                           const std::string& resource,
                                           const std::string& owner,
                                           std::int64_t value) const {
   const auto lock = names_.lock(resource);
   const auto channel = names_.channel(resource);
   const auto number = std::to_string(value);
-  const auto mine = marker_of(s);
+  const auto& mine = marker_of(s);
   return driver::script_call{scripts::redlock_release,
                              {lock, names_.counter, names_.marker},
                              {owner, channel, number, mine}};

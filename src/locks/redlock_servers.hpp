@@ -47,6 +47,11 @@ struct server {
   time_point since{};
   bool durable{false};  // forgets nothing and need not wait
 
+  // The marker of `cluster` and this memory, kept because every command
+  // carries it.
+  std::string own_marker;
+  std::string own_marker_for;  // the identity
+
   std::deque<stray> strays;  // oldest first
   std::uint64_t greeted{0};  // the connection that knows our release script
 };
@@ -78,9 +83,9 @@ class round {
 
   // To be sent once the server's connection is ready. Nothing for a server
   // that is not to be asked.
-  using make = std::function<redis_driver::script_call(const server&)>;
-  void ask(unsigned place, const make& what);
-  void ask_all(const make& what);
+  using make = std::function<redis_driver::script_call(server&)>;
+  void ask(unsigned place, make what);
+  void ask_all(make what);
 
   // Sends, looks at answers and clocks. Part of the caller's step.
   void advance();
@@ -110,8 +115,7 @@ class round {
 
  private:
   struct part {
-    bool wanted{false};
-    make what;
+    std::shared_ptr<const make> what;  // null: not to be asked
     std::optional<redis_driver::script_call> call;
     state now{state::unasked};
     bool sent{false};
@@ -148,10 +152,10 @@ class servers {
   [[nodiscard]] const std::optional<cluster>& known() const noexcept {
     return known_;
   }
-  void set_known(cluster c) { known_ = std::move(c); }
+  void set_known(cluster c);
 
   // The marker that the server has when it is admitted.
-  [[nodiscard]] std::string marker_of(const server& s) const;
+  [[nodiscard]] const std::string& marker_of(server& s) const;
 
   // Asks every server what it remembers. With `all`, waits for each as long
   // as `until`; else leaves when `enough` are known to be in order.
@@ -191,7 +195,7 @@ class servers {
                                              std::string_view found) const;
 
   [[nodiscard]] redis_driver::script_call release_call(
-      const server& s, const std::string& resource, const std::string& owner,
+      server& s, const std::string& resource, const std::string& owner,
       std::int64_t value) const;
   void add_stray(server& s, stray one);
   void send_strays(redis_driver::session& in, server& s);
