@@ -67,7 +67,7 @@ class loop::sleeper {
   }
   void wake() noexcept { ::sem_post(&woken_); }
   // Shorter than that when woken, or for no reason.
-  void sleep(duration at_most) noexcept {
+  void wait(duration at_most) noexcept {
     timespec until{};
     ::clock_gettime(CLOCK_MONOTONIC, &until);
     const auto ns = until.tv_nsec + at_most.count();
@@ -174,7 +174,7 @@ bool loop::follow(std::unique_lock<std::mutex>& lock, waiter& me) {
   served_.reserve(served_.size() + followers_.size() + 1);  // not to fail later
   followers_.push_back(&me);
   leave(lock);
-  me.thread->sleep(pause);
+  me.thread->wait(pause);
   lock.lock();
   if (me.done) {
     --coming_;

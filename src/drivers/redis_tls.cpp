@@ -165,7 +165,9 @@ result<std::unique_ptr<tls_layer>> tls_layer::start(int fd,
   auto* wanted = SSL_get0_param(ssl);
   if (X509_VERIFY_PARAM_set1_ip_asc(wanted, host.c_str()) != 1) {
     SSL_set1_host(ssl, host.c_str());
-    SSL_set_tlsext_host_name(ssl, host.c_str());
+    // SSL_set_tlsext_host_name, whose macro casts in the old style.
+    SSL_ctrl(ssl, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name,
+             const_cast<char*>(host.c_str()));
   }
   const without_sigpipe quiet;
   if (redisInitiateSSL(c.get(), ssl) != REDIS_OK) {

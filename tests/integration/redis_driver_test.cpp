@@ -1,6 +1,4 @@
 // The poll loop and its nodes, on real servers.
-#include "drivers/redis.hpp"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,112 +8,21 @@
 #include "drivers/redis_script.hpp"
 #include "embedded_redis_scripts.hpp"
 #include "embedded_redis_store_scripts.hpp"
+#include "support/redis_loop_fixture.hpp"
 #include "support/tcp_proxy.hpp"
-#include "support/temp_redis.hpp"
 
 namespace {
 
 using namespace std::chrono_literals;
 using namespace lastdoor::redis_driver;
+using namespace lastdoor::redis_driver::testing;
 using lastdoor::errc;
 using lastdoor::support::eventually;
 using lastdoor::support::tcp_proxy;
-using lastdoor::support::temp_redis;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-lastdoor::time_point in(lastdoor::duration d) {
-  return lastdoor::boot_clock()->now() + d;
-}
-
-std::unique_ptr<loop> new_loop() {
-  return loop::open(lastdoor::boot_clock()).value();
-}
-
-node_options to(const std::string& url) {
-  node_options o;
-  o.where = parse_url(url).value();
-  o.connect_timeout = 10s;
-  o.silence_limit = 10s;
-  return o;
-}
-
-node::condition connect(session& here, node& n) {
-  n.want(here);
-  here.wait([&] { return n.now() != node::condition::connecting; }, in(10s));
-  return n.now();
-}
-
-std::string ask(session& here, node& n, const command& what) {
-  const auto t = n.send(here, what);
-  return here.wait_for_answer(t, in(10s)) == fate::replied
-             ? std::string{t->answer().text()}
-             : "no answer";
-}
-
-std::string ask(loop& l, node& n, const command& what) {
-  session here{l};
-  return connect(here, n) == node::condition::ready ? ask(here, n, what)
-                                                    : "not connected";
-}
-
-class RedisDriver : public ::testing::Test {
- protected:
-  void SetUp() override {
-    LASTDOOR_NEEDS_REDIS();
-    server_ = std::make_unique<temp_redis>();
-  }
-  temp_redis& server() { return *server_; }
-
- private:
-  std::unique_ptr<temp_redis> server_;
-};
-
-TEST_F(RedisDriver, ThreadsShareOneConnectionAndGetTheirOwnAnswers) {
-  tcp_proxy between{server().port()};
-  auto loop = new_loop();
-  auto& n = loop->add(to(between.redis_url()));
-  std::atomic<int> wrong{0};
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 8; ++t) {
-    threads.emplace_back([&, t] {
-      for (int i = 0; i < 200; ++i) {
-        const auto mine = std::to_string(t) + "/" + std::to_string(i);
-        wrong += ask(*loop, n, {"ECHO", mine}) == mine ? 0 : 1;
-      }
-    });
-  }
-  for (auto& thread : threads) {
-    thread.join();
-  }
-  EXPECT_EQ(wrong, 0);
-  EXPECT_EQ(between.connections(), 1);
-}
-
-// Counted by the server, as the reads that it took to hear them all.
-TEST_F(RedisDriver, CommandsOfManyCallersTravelTogether) {
-  constexpr int threads = 16;
-  constexpr int each = 200;
-  auto loop = new_loop();
-  auto& n = loop->add(to(server().url()));
-  const auto reads = [&] {
-    const auto stats = ask(*loop, n, {"INFO", "stats"});
-    return std::stol(std::string{info_field(stats, "total_reads_processed")});
-  };
-  const auto before = reads();
-  std::vector<std::thread> all;
-  for (int t = 0; t < threads; ++t) {
-    all.emplace_back([&] {
-      for (int i = 0; i < each; ++i) {
-        EXPECT_EQ(ask(*loop, n, {"ECHO", "x"}), "x");
-      }
-    });
-  }
-  for (auto& thread : all) {
-    thread.join();
-  }
-  EXPECT_LT(reads() - before, threads * each / 2);
-}
+using RedisDriver = redis_loop_test;
 
 TEST_F(RedisDriver, LateAnswerIsNotTakenForTheNextOnes) {
   tcp_proxy between{server().port()};
@@ -277,45 +184,6 @@ TEST_F(RedisDriver, OneLoopDrivesManyServersAndReturnsAtAQuorum) {
   EXPECT_EQ(answers(), 2);
   second.resume();
   EXPECT_TRUE(here.wait([&] { return answers() == 3; }, in(10s)));
-}
-
-// The one that drives waits for a server that is stopped; the other gets its
-// answer all the same, and drives when the first has gone.
-TEST_F(RedisDriver, LeaderServesFollowersAndHandsOver) {
-  temp_redis stopped;
-  auto loop = new_loop();
-  auto& slow = loop->add(to(stopped.url()));
-  auto& quick = loop->add(to(server().url()));
-  ASSERT_EQ(ask(*loop, slow, {"ECHO", "x"}), "x");
-  ASSERT_EQ(ask(*loop, quick, {"ECHO", "x"}), "x");
-  stopped.pause();
-  std::atomic<bool> leads{false};
-  std::atomic<bool> follower_done{false};
-  std::string led;
-  std::thread leader{[&] {
-    session here{*loop};
-    const auto t = slow.send(here, {"ECHO", "led"});
-    here.wait(
-        [&] {
-          leads = true;
-          return t->settled();
-        },
-        in(20s));
-    led = t->state() == fate::replied ? t->answer().text() : "none";
-  }};
-  ASSERT_TRUE(eventually([&] { return leads.load(); }));
-  std::thread follower{[&] {
-    for (int i = 0; i < 100; ++i) {
-      ASSERT_EQ(ask(*loop, quick, {"ECHO", "y"}), "y");
-    }
-    follower_done = true;
-  }};
-  EXPECT_TRUE(eventually([&] { return follower_done.load(); }));
-  stopped.resume();
-  leader.join();
-  follower.join();
-  EXPECT_EQ(led, "led");
-  EXPECT_EQ(ask(*loop, quick, {"ECHO", "z"}), "z");
 }
 
 // R12
