@@ -68,9 +68,9 @@ class plain {
       fenced_ = true;
     }
     pqxx::nontransaction tx{db_};
-    const auto done = tx.exec_prepared(
-        "take_fenced", g.resource().str(), g.token().value(), g.owner().str(),
-        g.source().str(), 1, sku, 1);
+    const auto done =
+        tx.exec_prepared("take_fenced", g.resource().str(), g.token().value(),
+                         g.owner().str(), g.source().str(), 1, sku, 1);
     if (done.affected_rows() != 1) {
       stop("by hand: not written");
     }
@@ -141,7 +141,8 @@ void measure(const settings& o, const std::string& url, table& rows) {
   };
   add("built write, ledger and column / prepared UPDATE", plain_update,
       [&](int i) { applied(store.write(g, take(i))); });
-  add("the same / the same conditions by hand",
+  add(
+      "the same / the same conditions by hand",
       [&](int i) { hand.fenced_update(sku(i), g); },
       [&](int i) { applied(store.write(g, take(i))); });
   add("claimed transaction / BEGIN; UPDATE; COMMIT", plain_transaction,

@@ -141,6 +141,9 @@ class private_server {
                "warning", "--logfile", "/dev/null", nullptr);
       ::_exit(127);
     }
+    if (pid_ < 0) {
+      stop("cannot fork");
+    }
     for (int i = 0; i < 500; ++i) {
       auto* c = redisConnect("127.0.0.1", port_);
       const bool up = c != nullptr && c->err == 0;
