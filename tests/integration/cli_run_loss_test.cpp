@@ -258,7 +258,7 @@ TEST_F(CliRunLoss, C01_ChildrenFromBeforeTheExecAreLeftAlone) {
   EXPECT_EQ(r.code, 0);
   const pid_t older = wait_for_pid("older");
   EXPECT_FALSE(is_gone(older));
-  ::kill(older, SIGKILL);
+  send_signal(older, SIGKILL);
 }
 
 }  // namespace

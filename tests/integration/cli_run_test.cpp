@@ -257,7 +257,7 @@ TEST_F(CliRunStore, X01_AWriteAfterAPauseIsRefusedAtTheStore) {
   EXPECT_EQ(quantity(), 222);
   // The command wakes first and writes what it had in mind.
   write_file(folder_ / "first.go", "go");
-  ::kill(child, SIGCONT);
+  send_signal(child, SIGCONT);
   const std::string result = folder_ / "first.result";
   ASSERT_TRUE(eventually([&] { return read_file(result).ends_with('\n'); }));
   EXPECT_TRUE(read_file(result).starts_with("stale_token on 'r', token "))
@@ -275,7 +275,7 @@ TEST_F(CliRunStore, X01_TheBarrierStandsBeforeTheNextCommandWritesAnything) {
   // The next holder only looks.
   ASSERT_EQ(code_of({"true"}, {"--store", store(), "--wait", "30s"}), 0);
   write_file(folder_ / "first.go", "go");
-  ::kill(child, SIGCONT);
+  send_signal(child, SIGCONT);
   const std::string result = folder_ / "first.result";
   ASSERT_TRUE(eventually([&] { return read_file(result).ends_with('\n'); }));
   EXPECT_TRUE(read_file(result).starts_with("stale_token"))

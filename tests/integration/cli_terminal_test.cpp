@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
+#include <system_error>
 
 #include "support/tool_process.hpp"
 
@@ -31,10 +33,13 @@ class session_of_tool {
       ::execv(argv.front(), argv.data());
       ::_exit(99);
     }
+    if (pid_ < 0) {
+      throw std::system_error{errno, std::generic_category(), "forkpty"};
+    }
     ::fcntl(terminal_, F_SETFL, O_NONBLOCK);
   }
   ~session_of_tool() {
-    ::kill(pid_, SIGKILL);
+    send_signal(pid_, SIGKILL);
     int status = 0;
     ::waitpid(pid_, &status, 0);
     ::close(terminal_);
@@ -142,7 +147,7 @@ TEST_F(CliTerminal, CtrlZStopsBothAndContinuingGoesOn) {
   ASSERT_TRUE(s.stops());
   EXPECT_EQ(state_of(command), 'T');
   EXPECT_EQ(s.foreground(), s.pid());
-  ::kill(s.pid(), SIGCONT);
+  send_signal(s.pid(), SIGCONT);
   ASSERT_TRUE(eventually([&] { return s.foreground() == command; }));
   s.type("hello\n");
   EXPECT_TRUE(s.shows("got:hello")) << s.screen();
@@ -157,9 +162,9 @@ TEST_F(CliTerminal, CtrlZInTheBackgroundStopsBothAsWell) {
   s.type("\x1a");
   ASSERT_TRUE(s.stops());
   EXPECT_TRUE(eventually([&] { return state_of(command) == 'T'; }));
-  ::kill(s.pid(), SIGCONT);
+  send_signal(s.pid(), SIGCONT);
   ASSERT_TRUE(eventually([&] { return state_of(command) == 'S'; }));
-  ::kill(s.pid(), SIGUSR1);
+  send_signal(s.pid(), SIGUSR1);
   EXPECT_EQ(s.exit_code(), 128 + SIGUSR1);
 }
 

@@ -5,10 +5,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <stdexcept>
+#include <system_error>
 #include <thread>
 
 #include "cli/run/process_tree.hpp"
@@ -102,8 +104,12 @@ bool is_gone(pid_t pid) {
   return state == '\0' || state == 'Z' || state == 'X';
 }
 
+bool send_signal(pid_t pid, int signal) {
+  return pid > 0 && ::kill(pid, signal) == 0;
+}
+
 bool stop_and_see(pid_t pid) {
-  return ::kill(pid, SIGSTOP) == 0 &&
+  return send_signal(pid, SIGSTOP) &&
          eventually([&] { return state_of(pid) == 'T'; });
 }
 
@@ -127,16 +133,19 @@ tool_process::tool_process(std::vector<std::string> arguments,
     become(program, argv.data(), envp.data(), out_path_.c_str(),
            err_path.c_str());
   }
+  if (pid_ < 0) {
+    throw std::system_error{errno, std::generic_category(), "fork"};
+  }
 }
 
 tool_process::~tool_process() {
   if (!status_) {
-    ::kill(pid_, SIGKILL);
+    send_signal(pid_, SIGKILL);
     wait();
   }
 }
 
-void tool_process::send(int signal) const { ::kill(pid_, signal); }
+void tool_process::send(int signal) const { send_signal(pid_, signal); }
 
 bool tool_process::has_ended() {
   int status = 0;
@@ -149,7 +158,7 @@ bool tool_process::has_ended() {
 tool_result tool_process::wait(std::chrono::seconds at_most) {
   const bool in_time = eventually([&] { return has_ended(); }, at_most);
   if (!in_time) {
-    ::kill(pid_, SIGKILL);
+    send_signal(pid_, SIGKILL);
     int status = 0;
     ::waitpid(pid_, &status, 0);
     status_ = status;

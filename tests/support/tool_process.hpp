@@ -39,6 +39,9 @@ void write_file(const std::string& path, std::string_view text);
 // The number in a file that another process writes; 0 while there is none.
 [[nodiscard]] pid_t pid_in(const std::string& path);
 
+/// False, and nothing is sent, unless `pid` is one process: 0 and -1, as left
+/// by a failed start, would reach the test's own group or everybody.
+bool send_signal(pid_t pid, int signal);
 // R, S, T (stopped), Z, ... of /proc; 0 when there is no such process.
 [[nodiscard]] char state_of(pid_t pid);
 // Gone, or a zombie that nobody has reaped yet.
