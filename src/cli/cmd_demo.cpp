@@ -12,7 +12,8 @@ void add_demo(CLI::App& root, invocation& call) {
   auto o = std::make_shared<demo_options>();
   CLI::App* c = root.add_subcommand(
       "demo", "Stop lock holders past their TTL and count the damage");
-  c->add_option("--seed", o->seed, "Repeat a run, as far as timing allows");
+  c->add_option("--seed", o->seed, "Repeat a run, as far as timing allows")
+      ->check(CLI::NonNegativeNumber);
   c->add_option("--workers", o->workers, "Processes that sell (4)")
       ->check(CLI::Range(2, 64));
   c->add_option("--skus", o->skus, "Things that are sold (3)")

@@ -174,8 +174,10 @@ std::string verdict_text(const round_report& lock_only,
     case demo_verdict::shown:
       return fmt::format(
           "The lock alone lost {} units. With the fence stock and orders "
-          "agree to the\nunit, and all {} late writes were refused.\n",
-          lock_only.units_off(), fenced.late_refused());
+          "agree to the\nunit: the store refused {} late writes, the holders' "
+          "own clock stopped {}.\n",
+          lock_only.units_off(), fenced.counts.refused_by_store,
+          fenced.counts.stopped_by_clock);
     case demo_verdict::inconclusive:
       break;
   }
