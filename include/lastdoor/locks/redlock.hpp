@@ -153,6 +153,11 @@ struct redlock_node_status {
 /// Admits the servers in quarantine, after the wait, which it sits out. With
 /// `floor`, the highest mark of the stores: admits them although too few
 /// others are left to say how far the tokens have come (`no_quorum` without).
+///
+/// A token that was granted but never reached a store may lie above such a
+/// floor and be granted again, to another owner. Ledgers compare owners too and
+/// refuse whichever of the two comes second; a fence column alone cannot tell.
+/// Where that matters, give a floor well above the highest mark: gaps are free.
 [[nodiscard]] result<void> redlock_admit(std::span<const std::string> urls,
                                          std::optional<mark> floor = {},
                                          const redlock_options& options = {});
