@@ -256,6 +256,17 @@ result<connection> connection::open(const std::string& path, open_mode mode) {
                 fmt::format("{}: the file is read-only", doing));
   }
   db.busy_timeout(std::chrono::seconds{5});
+  // Who changes the journal mode beside others who open the file, may be told
+  // at once that it is locked: SQLite asks no busy handler where two might
+  // wait for each other.
+  const auto patiently = [&](const char* sql) {
+    for (int count = 0;; ++count) {
+      auto ok = db.exec(sql, doing);
+      if (ok || (sqlite3_errcode(raw) & 0xff) != SQLITE_BUSY ||
+          wait_for_others(db.patience_.get(), count) == 0)
+        return ok;
+    }
+  };
   if (fresh) {
     // The change itself is still written with a rollback journal. EXTRA syncs
     // its deletion: should a power cut bring it back, it would undo the change
@@ -263,12 +274,12 @@ result<connection> connection::open(const std::string& path, open_mode mode) {
     for (const char* sql :
          {"PRAGMA synchronous=EXTRA", "PRAGMA journal_mode=WAL",
           "PRAGMA synchronous=FULL"}) {
-      if (auto ok = db.exec(sql, doing); !ok)
+      if (auto ok = patiently(sql); !ok)
         return ok.error();
     }
   }
   // Reads the header, so that a file that is no database is named here.
-  if (auto ok = db.exec("PRAGMA schema_version", doing); !ok) {
+  if (auto ok = patiently("PRAGMA schema_version"); !ok) {
     return ok.error();
   }
   return db;

@@ -1,10 +1,12 @@
 // Migrations of an SQLite file, with migrators that die and that compete.
 #include <gmock/gmock.h>
+#include <sqlite3.h>
 #include <lastdoor/migrate.hpp>
 #include <lastdoor/testing/lock_contract_client.hpp>
 
 #include <algorithm>
 #include <numeric>
+#include <thread>
 
 #include "stores/sqlite_migrate.hpp"
 #include "support/sqlite_files.hpp"
@@ -94,6 +96,26 @@ TEST(SqliteMigrate, C05_KilledOnTheWayBackLeavesTheOldOrTheNewState) {
     }
   }
   EXPECT_GT(n, 4) << "it did die in between";
+}
+
+// Another is about to write to the new file, as ten migrators are at once: to
+// change the journal mode is refused meanwhile, without waiting.
+TEST(SqliteMigrate, C06_AFileThatIsBeingMadeIsWaitedFor) {
+  temp_folder folder;
+  const auto path = folder / "a.db";
+  sqlite3* other = nullptr;
+  ASSERT_EQ(sqlite3_open(path.c_str(), &other), SQLITE_OK);
+  const auto say = [&](const char* sql) {
+    return sqlite3_exec(other, sql, nullptr, nullptr, nullptr);
+  };
+  ASSERT_EQ(say("BEGIN IMMEDIATE"), SQLITE_OK);
+  std::thread ends{[&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds{200});
+    EXPECT_EQ(say("COMMIT"), SQLITE_OK);
+  }};
+  EXPECT_EQ(outcome_of(sqlite::migrate_up(path)), "ok");
+  ends.join();
+  sqlite3_close(other);
 }
 
 TEST(SqliteMigrate, C06_TenMigratorsDoEachStepOnce) {
