@@ -94,6 +94,8 @@ class advisory_backend final : public lock_backend {
   [[nodiscard]] result<lease_status> look_at(const resource_name& resource);
   [[nodiscard]] result<fencing_token> attempt(connection& db,
                                               const lease_request& request);
+  [[nodiscard]] static result<void> give_back(connection& db,
+                                              time_point deadline);
   [[nodiscard]] result<void> prepare(connection& db,
                                      const lease_request& request,
                                      const advisory_state& seen);
@@ -201,6 +203,14 @@ void advisory_backend::forget(const grant& held) {
   }
 }
 
+// Whatever lock the session has.
+result<void> advisory_backend::give_back(connection& db, time_point deadline) {
+  auto done = db.script({"SELECT pg_catalog.pg_advisory_unlock_all()",
+                         "giving the lock back", postgres_driver::effect::reads,
+                         deadline});
+  return done ? result<void>{} : result<void>{done.error()};
+}
+
 result<void> advisory_backend::prepare(connection& db,
                                        const lease_request& request,
                                        const advisory_state& seen) {
@@ -227,12 +237,8 @@ result<fencing_token> advisory_backend::attempt(connection& db,
     if (*taken) {
       // The counter was set back; see the lease service. The token is dropped
       // and with it the lock, which is still this session's.
-      auto dropped =
-          db.script({"SELECT pg_catalog.pg_advisory_unlock_all()",
-                     "raising the token counter",
-                     postgres_driver::effect::reads, request.deadline});
-      if (!dropped) {
-        return dropped.error();
+      if (auto ok = give_back(db, request.deadline); !ok) {
+        return ok.error();
       }
       if (auto ok = postgres_leases::raise(db, 0, request.deadline); !ok) {
         return ok.error();
@@ -268,8 +274,13 @@ result<lease_answer> advisory_backend::acquire_by_deadline(
   }
   auto token = attempt(**session, request);
   if (!token) {
-    // Whatever was taken goes with the session. A clean refusal took nothing.
-    if (token.code() != errc::busy) {
+    // A clean refusal took nothing. Where the counter is at its end the lock
+    // was taken first, and whoever asks next must not find it so. Otherwise
+    // what was taken goes with the session, as soon as the server notices.
+    const bool clean =
+        token.code() == errc::busy || (token.code() == errc::token_exhausted &&
+                                       give_back(**session, request.deadline));
+    if (!clean) {
       (*session)->abandon();
     }
     // Nothing of this attempt can outlive its session.
