@@ -309,6 +309,13 @@ void temp_postgres::restart_on_new_timeline() {
   options_.settings.emplace_back("restore_command=false");
   start();
   options_.settings = before;
+  // A standby answers before it has been promoted.
+  sql_session session{url("postgres")};
+  if (!eventually(
+          [&] { return session.value("SELECT pg_is_in_recovery()") == "f"; },
+          std::chrono::minutes{1})) {
+    throw std::runtime_error{"Postgres stays in recovery:\n" + log()};
+  }
 }
 
 temp_database::temp_database(temp_postgres& server)
