@@ -65,11 +65,18 @@ std::string_view reply_view::text() const noexcept {
 std::string_view error_word(std::string_view text) noexcept {
   auto rest = text;
   const auto first = next_word(rest);
-  // "ERR Error running script (call to f_0123): @user_script:3: -OOM command
-  // ...". Only there may the word stand further back: other texts quote
-  // arguments.
-  if (first == "ERR" && text.find("user_script") != std::string_view::npos) {
-    rest = rest.substr(std::min(rest.find("user_script"), rest.size()));
+  // Before Redis 7 an error that a script met comes as "ERR Error running
+  // script (call to f_0123): @user_script:3: -OOM command ...", and one that
+  // it returned as "@user_script: 3: -OOM command ...". Only there may the word
+  // stand further back: other texts quote arguments.
+  const auto script = text.find("user_script");
+  if ((first == "ERR" || first == "@user_script") &&
+      script != std::string_view::npos) {
+    rest = text.substr(script);
+    if (rest.find("The user executing the script can't") !=
+        std::string_view::npos) {
+      return "NOPERM";
+    }
     while (!rest.empty()) {
       const auto word = next_word(rest);
       if (find_word(word) != nullptr) {

@@ -190,7 +190,8 @@ local function check_sum(i, key, field, stored, n)
 end
 
 local lengths = {} -- of strings, the commands before included
--- GETBIT has APPEND's limit (proto-max-bulk-len), and changes nothing.
+-- GETBIT has APPEND's limit (proto-max-bulk-len; before Redis 7 always 512 MiB),
+-- and changes nothing.
 local function check_append(i, key, text)
   local length = (lengths[key] or redis.call('STRLEN', key)) + #text
   lengths[key] = length

@@ -138,6 +138,9 @@ TEST_F(RedisStore, F06_AFailingCommandLeavesNeitherDataNorMark) {
 // F06: the one size that Redis limits is that of a string, and the limit is a
 // setting of the server. What is appended before counts.
 TEST_F(RedisStore, F06_ATextThatWouldGrowTooLongChangesNothing) {
+  if (redis_major() < 7) {
+    GTEST_SKIP() << "GETBIT has a limit of its own before Redis 7";
+  }
   constexpr std::size_t limit = std::size_t{1} << 20;
   server().set("proto-max-bulk-len", std::to_string(limit));
   const auto append = [](std::string text) {

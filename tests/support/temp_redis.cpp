@@ -71,6 +71,30 @@ std::string redis_missing() {
   return program().empty() ? "there is no redis-server in PATH" : "";
 }
 
+int redis_major() {
+  static const int major = [] {
+    // "Redis server v=7.0.15 sha=..."
+    std::string line(256, '\0');
+    auto* out = ::popen((program().string() + " --version").c_str(), "r");
+    const bool said = out != nullptr && std::fgets(line.data(), 256, out);
+    if (out != nullptr) {
+      ::pclose(out);
+    }
+    const auto at = said ? line.find("v=") : std::string::npos;
+    return at == std::string::npos ? 0 : std::atoi(line.c_str() + at + 2);
+  }();
+  return major;
+}
+
+std::vector<std::string> cluster_settings() {
+  std::vector<std::string> all{"cluster-enabled yes"};
+  // Before, the port is fixed: the other one and 10000.
+  if (redis_major() >= 7) {
+    all.push_back("cluster-port " + std::to_string(free_port()));
+  }
+  return all;
+}
+
 redis_session::redis_session(const std::string& socket)
     : connection_{redisConnectUnix(socket.c_str())} {
   if (connection_ == nullptr || connection_->err != 0) {
@@ -153,6 +177,27 @@ void temp_redis::set(const std::string& parameter,
   if (answer != "OK") {
     throw std::runtime_error{answer};
   }
+}
+
+void temp_redis::own_all_slots() const {
+  argument_list add{"CLUSTER", "ADDSLOTS"};
+  for (int slot = 0; slot < 16384; ++slot) {
+    add.push_back(std::to_string(slot));
+  }
+  const auto answer = say(add);
+  if (answer != "OK" || !eventually([&] { return serves_slots(); })) {
+    throw std::runtime_error{"the node serves no slots: " + answer};
+  }
+}
+
+bool temp_redis::serves_slots() const {
+  return say({"CLUSTER", "INFO"}).find("cluster_state:ok") != std::string::npos;
+}
+
+std::string temp_redis::cluster_port() const {
+  const auto told = say({"CONFIG", "GET", "cluster-port"});
+  return told.empty() ? std::to_string(port_ + 10000)
+                      : told.substr(told.find(',') + 1);
 }
 
 void temp_redis::add_setting(const std::string& setting) {

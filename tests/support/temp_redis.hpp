@@ -28,6 +28,9 @@ namespace lastdoor::support {
 /// Why tests with Redis cannot run here; empty when they can.
 [[nodiscard]] std::string redis_missing();
 
+/// The major version of the server in PATH; Valkey's is 7 and more.
+[[nodiscard]] int redis_major();
+
 /// Skips the test, visibly, where there is no Redis; fails it when
 /// LASTDOOR_REQUIRE_SERVERS=1.
 #define LASTDOOR_NEEDS_REDIS()                                              \
@@ -75,6 +78,9 @@ struct redis_options {
   argument_list launcher{};  // stands before the program: /usr/bin/env A=B
 };
 
+/// Settings of a Redis Cluster's node.
+[[nodiscard]] std::vector<std::string> cluster_settings();
+
 class temp_redis {
  public:
   /// Starts a server. Throws std::runtime_error with its log.
@@ -117,6 +123,12 @@ class temp_redis {
   /// Makes it a replica of `primary` and waits until it has caught up.
   void follow(const temp_redis& primary) const;
   void promote() const { say({"REPLICAOF", "NO", "ONE"}); }
+
+  /// A cluster's node: gets all slots, and is waited for until it serves them.
+  void own_all_slots() const;
+  [[nodiscard]] bool serves_slots() const;
+  /// Where the other nodes of the cluster reach it.
+  [[nodiscard]] std::string cluster_port() const;
 
  private:
   [[nodiscard]] argument_list command() const;

@@ -83,6 +83,13 @@ TEST(RedisErrors, TheWordIsFoundInsideAScriptsError) {
   EXPECT_EQ(error_word("ERR Error running script (call to f_5b1c): "
                        "@user_script:7: user_script:7: attempt to index"),
             "ERR");
+  EXPECT_EQ(error_word("@user_script: 12: -READONLY You can't write against a "
+                       "read only replica.  "),
+            "READONLY");
+  EXPECT_EQ(error_word("ERR Error running script (call to f_5b1c): "
+                       "@user_script:1: @user_script: 1: The user executing "
+                       "the script can't run this command or subcommand"),
+            "NOPERM");
   // Only there: another text may quote what it was sent.
   EXPECT_EQ(error_word("ERR unknown command 'X', with args: 'OOM'"), "ERR");
 }

@@ -5,6 +5,10 @@
 //     everything that could fail (types, numbers, sizes, rights), runs the
 //     commands and raises the mark. A write that is refused changes no data;
 //     as `missing`, or where a condition did not hold, it has still claimed.
+//   - Two of these checks need Redis 7: rights, and the length of an APPEND
+//     where `proto-max-bulk-len` is not 512 MiB. Before, a list of commands
+//     that the server refuses in the middle for that stays half done:
+//     `damaged`.
 //   - The marks live in one hash, `lastdoor:{name_space}:ledger`, without a
 //     TTL. They are there together or not at all.
 //   - F17: a server without the ledger is refused (`schema_mismatch`): it was
