@@ -14,6 +14,7 @@
 #include <lastdoor/errors.hpp>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -47,6 +48,24 @@ double seconds_of(const F& call) {
   const double start = seconds();
   call();
   return seconds() - start;
+}
+
+/// What `n` operations by so many threads took; `one` gets the thread's number.
+template <class Do>
+double in_threads(int threads, int n, const Do& one) {
+  return seconds_of([&] {
+    std::vector<std::thread> all;
+    for (int t = 0; t < threads; ++t) {
+      all.emplace_back([&, t] {
+        for (int i = 0; i < std::max(n / threads, 1); ++i) {
+          one(t);
+        }
+      });
+    }
+    for (auto& thread : all) {
+      thread.join();
+    }
+  });
 }
 
 inline double median(std::vector<double> v) {

@@ -12,6 +12,8 @@
 // A repetition alternates between the two sides in small batches, so that a
 // slow moment of the machine falls on both. Prints a Markdown table: medians
 // over the repetitions, and the smallest and largest ratio.
+#include <libpq-fe.h>
+
 #include <lastdoor/migrate.hpp>
 #include <lastdoor/stores/postgres.hpp>
 #include <memory>
@@ -93,8 +95,64 @@ class plain {
   bool fenced_{false};
 };
 
-grant make_grant(std::int64_t token) {
-  return grant{must(resource_name::parse("stock/sku-0500")),
+// A claimed transaction as an expert would send it: BEGIN and the claim in one
+// go, and the statement and COMMIT as the plain side does.
+class claimed_by_hand {
+ public:
+  explicit claimed_by_hand(const std::string& url)
+      : c_{PQconnectdb(url.c_str())} {
+    prepare("begin", "BEGIN");
+    prepare("hold",
+            "SELECT pg_current_xact_id() FROM lastdoor.marks WHERE resource = "
+            "$1 AND token = $2 AND owner = $3 AND source = $4 FOR SHARE");
+  }
+  claimed_by_hand(const claimed_by_hand&) = delete;
+  claimed_by_hand& operator=(const claimed_by_hand&) = delete;
+  ~claimed_by_hand() { PQfinish(c_); }
+
+  void transaction(const std::string& sku, const grant& g) {
+    const auto token = std::to_string(g.token().value());
+    const char* claim[] = {g.resource().str().c_str(), token.c_str(),
+                           g.owner().str().c_str(), g.source().str().c_str()};
+    PQenterPipelineMode(c_);
+    PQsendQueryPrepared(c_, "begin", 0, nullptr, nullptr, nullptr, 0);
+    PQsendQueryPrepared(c_, "hold", 4, claim, nullptr, nullptr, 0);
+    PQpipelineSync(c_);
+    bool held = false;
+    for (auto status = PGRES_COMMAND_OK; status != PGRES_PIPELINE_SYNC;) {
+      auto* r = PQgetResult(c_);
+      status = r == nullptr ? PGRES_COMMAND_OK : PQresultStatus(r);
+      held = held || (r != nullptr && PQntuples(r) == 1);
+      PQclear(r);
+    }
+    PQexitPipelineMode(c_);
+    const char* take[] = {"1", sku.c_str(), "1"};
+    done(PQexecParams(c_,
+                      "UPDATE bench_stock SET qty = qty - $1 WHERE sku = $2 "
+                      "AND qty >= $3",
+                      3, nullptr, take, nullptr, nullptr, 0));
+    done(PQexec(c_, "COMMIT"));
+    if (!held) {
+      stop("by hand: not claimed");
+    }
+  }
+
+ private:
+  void prepare(const char* name, const char* sql) {
+    done(PQprepare(c_, name, sql, 0, nullptr));
+  }
+  void done(PGresult* r) {
+    if (PQresultStatus(r) != PGRES_COMMAND_OK) {
+      stop(PQerrorMessage(c_));
+    }
+    PQclear(r);
+  }
+  PGconn* c_;
+};
+
+grant make_grant(std::int64_t token,
+                 std::string_view resource = "stock/sku-0500") {
+  return grant{must(resource_name::parse(resource)),
                must(owner_id::parse(std::string(40, 'a'))),
                must(fencing_token::from(token)),
                must(source_name::parse("postgres/bench")), time_point::max()};
@@ -126,6 +184,34 @@ void fill(plain& hand, const std::string& url) {
   must(postgres::add_fence(url, {.table = "bench_stock"}));
 }
 
+// Eight threads, each with a row and a lease of its own.
+void pool(const std::string& url, plan how, std::int64_t token, table& rows) {
+  constexpr int threads = 8;
+  auto store = must(open_postgres_store(url, {.connections = threads}));
+  std::vector<std::unique_ptr<plain>> own;
+  std::vector<grant> grants;
+  for (int t = 0; t < threads; ++t) {
+    own.push_back(std::make_unique<plain>(url));
+    grants.push_back(make_grant(token, "stock/" + sku(t)));
+    must(store.claim(grants.back()));
+  }
+  how.batch = 200;
+  const auto all = [&](const auto& one) {
+    return [&](int /*from*/, int n) { return in_threads(threads, n, one); };
+  };
+  const auto by_hand = [&](int t) {
+    own[static_cast<std::size_t>(t)]->update(sku(t));
+  };
+  const auto ours = [&](int t) {
+    applied(store.write(grants[static_cast<std::size_t>(t)], take(t)));
+  };
+  rows.add(
+      row_of("8 threads, built write by one store / prepared UPDATE on a "
+             "connection each",
+             how, alternate(how, all(by_hand), all(ours)),
+             [](double s) { return s; }));
+}
+
 void measure(const settings& o, const std::string& url, table& rows) {
   plain admin{o.url};
   plain hand{url};
@@ -145,15 +231,19 @@ void measure(const settings& o, const std::string& url, table& rows) {
       "the same / the same conditions by hand",
       [&](int i) { hand.fenced_update(sku(i), g); },
       [&](int i) { applied(store.write(g, take(i))); });
+  const side transaction = [&](int i) {
+    must(store.transaction(g, [&](pqxx::transaction_base& tx) {
+      tx.exec_params(
+          "UPDATE bench_stock SET qty = qty - $1 WHERE sku = $2 AND qty >= $3",
+          1, sku(i), 1);
+    }));
+  };
   add("claimed transaction / BEGIN; UPDATE; COMMIT", plain_transaction,
-      [&](int i) {
-        must(store.transaction(g, [&](pqxx::transaction_base& tx) {
-          tx.exec_params(
-              "UPDATE bench_stock SET qty = qty - $1 WHERE sku = $2 "
-              "AND qty >= $3",
-              1, sku(i), 1);
-        }));
-      });
+      transaction);
+  claimed_by_hand claimed{url};
+  add(
+      "the same / the same claim by hand",
+      [&](int i) { claimed.transaction(sku(i), g); }, transaction);
   std::int64_t number = 0;
   add("numbered write / BEGIN; UPDATE; COMMIT", plain_transaction,
       [&](int i) { applied(store.write(g, take(i), {.sequence = ++number})); });
@@ -162,6 +252,7 @@ void measure(const settings& o, const std::string& url, table& rows) {
       stop("a stale write passed");
     }
   });
+  pool(url, how, g.token().value(), rows);
   must(postgres::add_fence(
       o.url, {.table = "bench_stock", .guard = guard_mode::strict}));
   add("built write, strict guard / prepared UPDATE", plain_update,

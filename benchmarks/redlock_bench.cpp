@@ -145,24 +145,6 @@ auto one_thread(Pairs& pairs) {
   };
 }
 
-// What `n` operations by so many threads took.
-template <class Do>
-double in_threads(int threads, int n, const Do& one) {
-  return seconds_of([&] {
-    std::vector<std::thread> all;
-    for (int t = 0; t < threads; ++t) {
-      all.emplace_back([&, t] {
-        for (int i = 0; i < std::max(n / threads, 1); ++i) {
-          one(t);
-        }
-      });
-    }
-    for (auto& thread : all) {
-      thread.join();
-    }
-  });
-}
-
 const auto whole = [](double s) { return s; };
 
 class report {
