@@ -166,6 +166,9 @@ class node {
   // Gives the connection up, so that the address is looked up again.
   void drop(session& in, const error& why);
 
+  // How many writes took all commands so far to the server.
+  [[nodiscard]] std::uint64_t writes() const noexcept { return writes_; }
+
   // "redis://host:6379/0"
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
@@ -218,6 +221,7 @@ class node {
   std::deque<std::shared_ptr<call>> unsent_;
   std::deque<std::shared_ptr<call>> unanswered_;
   bool full_{false};  // what is left of unsent_ waits for room
+  std::uint64_t writes_{0};
 
   time_point give_up_at_{};   // until the connection is ready
   time_point next_try_at_{};  // while connecting: the next address

@@ -299,6 +299,7 @@ void node::flush() {
     if (!went) {
       return lose(went.error());
     }
+    ++writes_;
     const auto moment = loop_.now();
     auto left = *went;
     while (!unsent_.empty() && left > 0) {

@@ -116,15 +116,6 @@ void stream::close() noexcept {
   tls_.reset();
   own_parser_.reset();
   if (fd_ >= 0) {
-    // Closed with bytes that nobody has read, a connection is reset, and the
-    // server throws away the commands that it has not read either (RFC 1122,
-    // 4.2.2.13): a release that was left to itself, for one.
-    std::array<char, 4096> rest;    // NOLINT: filled by recv
-    for (int i = 0; i < 64; ++i) {  // not for ever, whoever sends
-      if (::recv(fd_, rest.data(), rest.size(), MSG_DONTWAIT) <= 0) {
-        break;
-      }
-    }
     ::close(fd_);
   }
   fd_ = -1;
