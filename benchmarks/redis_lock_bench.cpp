@@ -125,7 +125,7 @@ void add_parts(table& to, const std::string& name, const plan& how,
 
 // `threads` threads do `n` pairs each, on resources of their own.
 template <class Pair>
-spent in_threads(int threads, int n, const Pair& pair) {
+spent pairs_in_threads(int threads, int n, const Pair& pair) {
   const double start = seconds();
   std::vector<std::thread> all;
   for (int t = 0; t < threads; ++t) {
@@ -193,13 +193,14 @@ int main(int argc, char** argv) {
     const auto runs = alternate(
         how,
         [&](int /*from*/, int n) {
-          return in_threads(threads, std::max(n / threads, 1),
-                            [&](int t, const std::string& name) {
-                              own[static_cast<std::size_t>(t)]->pair(name);
-                            });
+          return pairs_in_threads(
+              threads, std::max(n / threads, 1),
+              [&](int t, const std::string& name) {
+                own[static_cast<std::size_t>(t)]->pair(name);
+              });
         },
         [&](int /*from*/, int n) {
-          return in_threads(
+          return pairs_in_threads(
               threads, std::max(n / threads, 1),
               [&](int, const std::string& name) { service.pair(name); });
         });
