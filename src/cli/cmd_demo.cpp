@@ -13,7 +13,9 @@ void add_demo(CLI::App& root, invocation& call) {
   CLI::App* c = root.add_subcommand(
       "demo", "Stop lock holders past their TTL and count the damage");
   c->add_option("--seed", o->seed, "Repeat a run, as far as timing allows")
-      ->check(CLI::NonNegativeNumber);
+      ->check([](const std::string& text) {
+        return text.starts_with('-') ? "a seed is 0 or more" : std::string{};
+      });
   c->add_option("--workers", o->workers, "Processes that sell (4)")
       ->check(CLI::Range(2, 64));
   c->add_option("--skus", o->skus, "Things that are sold (3)")
