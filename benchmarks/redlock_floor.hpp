@@ -93,6 +93,15 @@ class quorum_by_hand {
     bool open{false};
   };
 
+  // Until one has something to say.
+  void await_some() {
+    fds_.clear();
+    for (const auto& m : all_) {
+      fds_.push_back({m.c->fd(), POLLIN, 0});
+    }
+    ::poll(fds_.data(), fds_.size(), -1);
+  }
+
   template <class Append>
   void ask_for_all(std::size_t callers, const Append& append) {
     for (auto& m : all_) {
@@ -110,11 +119,7 @@ class quorum_by_hand {
       return n;
     };
     while (answered() < all_.size() / 2 + 1) {
-      fds_.clear();
-      for (const auto& m : all_) {
-        fds_.push_back({m.c->fd(), POLLIN, 0});
-      }
-      ::poll(fds_.data(), fds_.size(), -1);
+      await_some();
       for (std::size_t k = 0; k < all_.size(); ++k) {
         if (fds_[k].revents != 0) {
           all_[k].c->read();
@@ -134,11 +139,7 @@ class quorum_by_hand {
       m.open = true;
     }
     for (std::size_t answered = 0; answered < all_.size() / 2 + 1;) {
-      fds_.clear();
-      for (const auto& m : all_) {
-        fds_.push_back({m.c->fd(), POLLIN, 0});
-      }
-      ::poll(fds_.data(), fds_.size(), -1);
+      await_some();
       for (std::size_t k = 0; k < all_.size(); ++k) {
         if (fds_[k].revents != 0) {
           answered += heard(all_[k], take);

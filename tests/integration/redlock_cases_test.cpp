@@ -18,16 +18,6 @@ class RedlockCases : public ::testing::Test {
  protected:
   void SetUp() override { LASTDOOR_NEEDS_REDIS(); }
 
-  static result<grant> acquire(lock_backend& locks, duration ttl) {
-    const auto resource = resource_name::parse("r").value();
-    const auto owner = owner_id::generate().value();
-    auto got = locks.try_acquire(
-        {resource, owner, ttl, "test", boot_clock()->now() + 10s});
-    if (!got) {
-      return got.error();
-    }
-    return grant{resource, owner, got->token, locks.source(), got->valid_until};
-  }
   static constexpr const char* key = "lastdoor:{default}:redlock:lock:r";
   // The lease of an owner that this client knows nothing of.
   static std::string stranger() { return std::string(40, 'f') + " 7 other"; }
@@ -51,7 +41,7 @@ TEST_F(RedlockCases, R01_AFailedAttemptIsTakenBackByItsOwnOwner) {
   for (const std::size_t k : {2U, 3U, 4U}) {
     put_stranger(all[k]);
   }
-  EXPECT_EQ(outcome_of(acquire(*locks, 30s)), "busy");
+  EXPECT_EQ(outcome_of(attempt(*locks, "r", 30s)), "busy");
   for (const std::size_t k : {0U, 1U}) {
     EXPECT_TRUE(eventually([&] {
       return all[k].say({"EXISTS", key}) == "0";
@@ -66,7 +56,7 @@ TEST_F(RedlockCases, R02_ALeaseThatIsGoneOrAnothersIsNotRenewed) {
   redlock_cluster all{5};
   auto locks = all.patient();
   for (const bool taken : {false, true}) {
-    auto held = acquire(*locks, 10min);
+    auto held = attempt(*locks, "r", 10min);
     ASSERT_EQ(outcome_of(held), "ok");
     for (const std::size_t k : {0U, 1U, 2U, 3U}) {
       all[k].say({"DEL", key});
@@ -117,12 +107,12 @@ TEST_F(RedlockCases, R31_AStepOfTheServersClocksIsCaughtAtTheStore) {
   auto store = open_redis_store(data.url()).value();
 
   auto locks = open_redlock_backend(urls, redlock_cluster::patience()).value();
-  const auto a = acquire(*locks, 50s);
+  const auto a = attempt(*locks, "r", 50s);
   ASSERT_EQ(outcome_of(a), "ok");
   EXPECT_EQ(outcome_of(store.write(*a, redis_commands{}.set("n", "a"))), "ok");
-  EXPECT_EQ(outcome_of(acquire(*locks, 50s)), "busy");
+  EXPECT_EQ(outcome_of(attempt(*locks, "r", 50s)), "busy");
   move_to(std::chrono::nanoseconds{1h}.count());
-  const auto b = acquire(*locks, 50s);
+  const auto b = attempt(*locks, "r", 50s);
   ASSERT_EQ(outcome_of(b), "ok") << "which no lock service can prevent";
   EXPECT_TRUE(a->valid_at(boot_clock()->now())) << "two holders";
   EXPECT_GT(b->token(), a->token());

@@ -22,17 +22,9 @@ class Redlock : public ::testing::Test {
  protected:
   void SetUp() override { LASTDOOR_NEEDS_REDIS(); }
 
-  // One attempt, of an owner of its own.
   static result<grant> acquire(lock_backend& locks, std::string_view name,
                                duration ttl = 1500ms) {
-    const auto resource = resource_name::parse(name).value();
-    const auto owner = owner_id::generate().value();
-    auto got = locks.try_acquire(
-        {resource, owner, ttl, "test", boot_clock()->now() + 10s});
-    if (!got) {
-      return got.error();
-    }
-    return grant{resource, owner, got->token, locks.source(), got->valid_until};
+    return attempt(locks, name, ttl);
   }
   static std::string outcome(const result<grant>& r) {
     return r ? "ok" : std::string{name_of(r.error().code())};

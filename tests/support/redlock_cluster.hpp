@@ -10,6 +10,21 @@
 
 namespace lastdoor::support {
 
+// One attempt, of an owner of its own.
+[[nodiscard]] inline result<grant> attempt(lock_backend& locks,
+                                           std::string_view name,
+                                           duration ttl) {
+  const auto resource = resource_name::parse(name).value();
+  const auto owner = owner_id::generate().value();
+  auto got =
+      locks.try_acquire({resource, owner, ttl, "test",
+                         boot_clock()->now() + std::chrono::seconds{10}});
+  if (!got) {
+    return got.error();
+  }
+  return grant{resource, owner, got->token, locks.source(), got->valid_until};
+}
+
 class redlock_cluster {
  public:
   // Throws when a server does not start. `max_ttl` 0: leaves them blank.
