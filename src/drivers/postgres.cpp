@@ -417,20 +417,25 @@ result<std::vector<std::string>> connection::notifications(time_point deadline,
   return payloads;
 }
 
+bool connection::idle() const noexcept {
+  return conn_ != nullptr && ::getpid() == conn_.get_deleter().opened_by &&
+         PQtransactionStatus(raw()) == PQTRANS_IDLE &&
+         PQstatus(raw()) == CONNECTION_OK;
+}
+
 bool connection::usable() noexcept {
-  if (conn_ == nullptr || ::getpid() != conn_.get_deleter().opened_by ||
-      PQtransactionStatus(raw()) != PQTRANS_IDLE) {
-    return false;
-  }
   // A server that went away has left word in the socket. Two looks: its last
   // message, then the end of the stream.
-  for (int look = 0; look < 2; ++look) {
+  for (int look = 0; look < 2 && idle(); ++look) {
     pollfd fd{PQsocket(raw()), POLLIN, 0};
-    if (::poll(&fd, 1, 0) > 0 && PQconsumeInput(raw()) != 1) {
+    if (::poll(&fd, 1, 0) <= 0) {
+      return true;
+    }
+    if (PQconsumeInput(raw()) != 1) {
       return false;
     }
   }
-  return PQstatus(raw()) == CONNECTION_OK;
+  return idle();
 }
 
 int connection::backend_pid() const noexcept {

@@ -182,6 +182,8 @@ class connection {
   // True when it can take a statement: open, ours, in no transaction.
   // Notices a connection that the server has closed in the meantime.
   [[nodiscard]] bool usable() noexcept;
+  // The same without a look at the socket.
+  [[nodiscard]] bool idle() const noexcept;
   // The server's process, or 0 behind a pooler.
   [[nodiscard]] int backend_pid() const noexcept;
   [[nodiscard]] const endpoint& where() const noexcept { return *where_; }

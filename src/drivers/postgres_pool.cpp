@@ -51,7 +51,7 @@ result<pool::loan> pool::borrow(time_point deadline) {
 }
 
 void pool::take_back(connection c) noexcept {
-  const bool good = c.usable();
+  const bool good = c.idle();  // whoever takes it looks closer
   const std::lock_guard lock{mutex_};
   forget_parents();
   if (good && idle_.size() < size_) {
