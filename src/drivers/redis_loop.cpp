@@ -48,9 +48,10 @@ void wake_up::silence() const noexcept {
   static_cast<void>(::read(fd_, &count, sizeof count) > 0);
 }
 
-// Where one thread sleeps. It is woken by whoever has let the loop's lock go,
-// so that it finds the lock free. By then its time may have been up: the waking
-// is for its next sleep then, which ends early.
+// Where one thread sleeps, once. It is woken by whoever has let the loop's lock
+// go, so that it finds the lock free. By then its time may have been up and
+// the thread gone, so it is shared. Not kept from sleep to sleep: objects of a
+// thread end before those of static storage, which may still call.
 //
 // Not a condition variable, which takes a mutex of its own after each sleep
 // and pays a system call to leave it.
@@ -61,10 +62,6 @@ class loop::sleeper {
   sleeper& operator=(const sleeper&) = delete;
   ~sleeper() { ::sem_destroy(&woken_); }
 
-  static const std::shared_ptr<sleeper>& this_thread() {
-    static thread_local const auto mine = std::make_shared<sleeper>();
-    return mine;
-  }
   void wake() noexcept { ::sem_post(&woken_); }
   // Shorter than that when woken, or for no reason.
   void wait(duration at_most) noexcept {
@@ -85,7 +82,7 @@ struct loop::waiter {
   void* state;
   time_point until;
   bool done{false};
-  std::shared_ptr<sleeper> thread{sleeper::this_thread()};
+  std::shared_ptr<sleeper> thread{};  // set while it follows
 };
 
 result<std::unique_ptr<loop>> loop::open(std::shared_ptr<clock> time) {
@@ -171,6 +168,7 @@ bool loop::lead(std::unique_lock<std::mutex>& lock, waiter& me) {
 bool loop::follow(std::unique_lock<std::mutex>& lock, waiter& me) {
   write_gathered();
   const auto pause = time_left(me.until, now());
+  me.thread = std::make_shared<sleeper>();
   served_.reserve(served_.size() + followers_.size() + 1);  // not to fail later
   followers_.push_back(&me);
   leave(lock);

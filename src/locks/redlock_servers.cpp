@@ -387,7 +387,7 @@ void servers::tend(driver::session& in, time_point until) {
   if (tending_ || now() < tend_again_at_) {
     return;
   }
-  const auto due = [&](server& s) {
+  const auto due = [&](const server& s) {
     return s.quarantined && s.node->now() == condition::ready && may_admit(s) &&
            wait_left(s) == duration{0};
   };

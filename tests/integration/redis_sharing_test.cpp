@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdlib>
+#include <iostream>
 #include <thread>
 #include <vector>
 
@@ -58,6 +60,28 @@ TEST_F(RedisSharing, WhatWasSentLastIsDoneAlthoughTheLoopIsGone) {
   }
   server().resume();
   EXPECT_TRUE(eventually([&] { return server().say({"GET", "last"}) == "1"; }));
+}
+
+// A lease of static storage is released when the thread-local objects of the
+// main thread are gone already.
+TEST_F(RedisSharing, ACallMayComeWhileTheProcessEnds) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto ends = [&] {
+    struct last_call {
+      std::unique_ptr<loop> where{new_loop()};
+      node* to_whom{nullptr};
+      ~last_call() {
+        if (to_whom != nullptr) {
+          std::cerr << ask(*where, *to_whom, {"ECHO", "still here"});
+        }
+      }
+    };
+    static last_call call;
+    call.to_whom = &call.where->add(to(server().url()));
+    std::cerr << ask(*call.where, *call.to_whom, {"ECHO", "once, "});
+    std::exit(0);
+  };
+  EXPECT_EXIT(ends(), ::testing::ExitedWithCode(0), "once, still here");
 }
 
 TEST_F(RedisSharing, CommandsOfManyCallersTravelTogether) {

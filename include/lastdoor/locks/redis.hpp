@@ -21,7 +21,9 @@
 //
 // Set `maxmemory-policy noeviction`: an evicted lock is free, though the next
 // token is still higher. Redis 5.0 or newer, Valkey; no Redis Cluster other
-// than by the address of the node that holds the slot of `{name_space}`.
+// than by the address of the node that holds the slot of `{name_space}`. Before
+// Redis 7 scripts, and so lastdoor, do not obey `min-replicas-to-write`: use
+// `wait_replicas`.
 //
 // Connections: one for all threads of the service, driven by whoever waits
 // for an answer; a second one and a thread while somebody waits for a lease.
