@@ -29,11 +29,6 @@ constexpr duration pause = 1s;
 
 }  // namespace
 
-struct postgres_wakeups::listener {
-  std::optional<connection> db;
-  names announced;
-};
-
 postgres_wakeups::postgres_wakeups(postgres_driver::endpoint where,
                                    postgres_driver::open_options options,
                                    std::string name_space,
@@ -69,6 +64,9 @@ std::shared_ptr<void> postgres_wakeups::watch(const std::string& resource,
       return nullptr;
     }
     bells_.emplace(resource, &bell);
+    if (announced_.contains(resource)) {
+      bell.ring();
+    }
   }
   wake();
   return {this, [resource, &bell](postgres_wakeups* self) {
@@ -111,15 +109,15 @@ void postgres_wakeups::wake() const noexcept {
 
 void postgres_wakeups::run() noexcept {
   try {
-    listener l;
+    std::optional<connection> db;
     while (!stopping()) {
-      if (!l.db && wanted().empty()) {
+      if (!db && wanted().empty()) {
         rest(1h);
-      } else if (!l.db && !connect(l)) {
+      } else if (!db && !(db = connect())) {
         rest(pause);
-      } else if (auto ok = listen(l); !ok) {
-        l = {};
-        ring_all();  // a hint may have been lost with the connection
+      } else if (auto ok = listen(*db); !ok || !*ok) {
+        db.reset();
+        forget_announced();
       }
     }
   } catch (const std::exception&) {
@@ -129,37 +127,36 @@ void postgres_wakeups::run() noexcept {
   }
 }
 
-bool postgres_wakeups::connect(listener& l) {
+std::optional<postgres_wakeups::connection> postgres_wakeups::connect() {
   auto opened =
       connection::open(where_, options_, options_.time->now() + call_timeout_);
   if (!opened) {
-    return false;
+    return std::nullopt;
   }
   if (opened->pooled()) {
     // LISTEN would listen for whoever has the session next.
     const detail::locked lock{mutex_};
     useless_ = true;
-    return false;
+    return std::nullopt;
   }
   const auto sql = fmt::format(
       "LISTEN {}", postgres_driver::quoted_name(postgres_leases::channel));
   if (!opened->script({sql, listening, effect::reads,
                        options_.time->now() + call_timeout_})) {
-    return false;
+    return std::nullopt;
   }
-  l.db = *std::move(opened);
-  return true;
+  return *std::move(opened);
 }
 
 // Brings the announcements up to date with who waits.
-result<void> postgres_wakeups::announce(listener& l) {
+result<void> postgres_wakeups::announce(connection& db) {
   const auto change = [&](const std::string& resource,
                           std::string_view function) -> result<void> {
     arguments with;
     with.add(std::string_view{name_space_}).add(std::string_view{resource});
     const auto sql = fmt::format("SELECT pg_catalog.{}({})", function,
                                  postgres_leases::waiting_key);
-    auto done = l.db->run(
+    auto done = db.run(
         {sql, listening, effect::reads, options_.time->now() + call_timeout_},
         with);
     if (!done) {
@@ -168,36 +165,39 @@ result<void> postgres_wakeups::announce(listener& l) {
     return {};
   };
   const names now = wanted();
+  const names before = announced();
   for (const auto& resource : now) {
-    if (l.announced.contains(resource)) {
+    if (before.contains(resource)) {
       continue;
     }
     if (auto ok = change(resource, "pg_advisory_lock_shared"); !ok) {
       return ok;
     }
-    l.announced.insert(resource);
+    const detail::locked lock{mutex_};
+    announced_.insert(resource);
     // It may have been released before we were heard of.
     ring(resource);
   }
-  for (auto it = l.announced.begin(); it != l.announced.end();) {
-    if (now.contains(*it)) {
-      ++it;
+  for (const auto& resource : before) {
+    if (now.contains(resource)) {
       continue;
     }
-    if (auto ok = change(*it, "pg_advisory_unlock_shared"); !ok) {
+    if (auto ok = change(resource, "pg_advisory_unlock_shared"); !ok) {
       return ok;
     }
-    it = l.announced.erase(it);
+    const detail::locked lock{mutex_};
+    announced_.erase(resource);
   }
   return {};
 }
 
-result<void> postgres_wakeups::listen(listener& l) {
-  if (auto ok = announce(l); !ok) {
-    return ok;
+// False: nobody has waited for long enough.
+result<bool> postgres_wakeups::listen(connection& db) {
+  if (auto ok = announce(db); !ok) {
+    return ok.error();
   }
-  const bool idle = l.announced.empty();
-  auto heard = l.db->notifications(
+  const bool idle = announced().empty();
+  auto heard = db.notifications(
       options_.time->now() + (idle ? linger : duration{1h}), wake_);
   if (!heard) {
     return heard.error();
@@ -207,13 +207,11 @@ result<void> postgres_wakeups::listen(listener& l) {
   for (const auto& payload : *heard) {
     const auto prefix = name_space_ + '/';
     if (payload.starts_with(prefix)) {
+      const detail::locked lock{mutex_};
       ring(std::string_view{payload}.substr(prefix.size()));
     }
   }
-  if (idle && !woken && heard->empty()) {
-    l = {};
-  }
-  return {};
+  return !idle || woken || !heard->empty();
 }
 
 postgres_wakeups::names postgres_wakeups::wanted() {
@@ -225,16 +223,22 @@ postgres_wakeups::names postgres_wakeups::wanted() {
   return all;
 }
 
-void postgres_wakeups::ring(std::string_view resource) {
+postgres_wakeups::names postgres_wakeups::announced() {
   const detail::locked lock{mutex_};
+  return announced_;
+}
+
+void postgres_wakeups::ring(std::string_view resource) {
   const auto [first, last] = bells_.equal_range(resource);
   for (auto it = first; it != last; ++it) {
     it->second->ring();
   }
 }
 
-void postgres_wakeups::ring_all() {
+void postgres_wakeups::forget_announced() {
   const detail::locked lock{mutex_};
+  announced_.clear();
+  // A hint may have been lost with the connection.
   for (const auto& entry : bells_) {
     entry.second->ring();
   }

@@ -28,7 +28,8 @@ class postgres_wakeups {
   postgres_wakeups(const postgres_wakeups&) = delete;
   postgres_wakeups& operator=(const postgres_wakeups&) = delete;
 
-  // Rings `bell` when `resource` may be free, until the answer is destroyed.
+  // Rings `bell` when `resource` may be free, and once when listening has begun
+  // (at once if it had), until the answer is destroyed.
   // Null where notifications do not work: behind a pooler, or without the
   // means for a thread.
   [[nodiscard]] std::shared_ptr<void> watch(const std::string& resource,
@@ -37,20 +38,20 @@ class postgres_wakeups {
  private:
   using connection = postgres_driver::connection;
   using names = std::set<std::string, std::less<>>;
-  struct listener;  // the thread's own: connection and what it announced
 
   [[nodiscard]] bool start() LASTDOOR_REQUIRES(mutex_);
   void forget(const std::string& resource, alarm& bell) noexcept;
   void wake() const noexcept;
 
   void run() noexcept;
-  // False: look again later, or never.
-  [[nodiscard]] bool connect(listener& l);
-  [[nodiscard]] result<void> announce(listener& l);
-  [[nodiscard]] result<void> listen(listener& l);
+  // Null: look again later, or never.
+  [[nodiscard]] std::optional<connection> connect();
+  [[nodiscard]] result<void> announce(connection& db);
+  [[nodiscard]] result<bool> listen(connection& db);
   [[nodiscard]] names wanted();
-  void ring(std::string_view resource);
-  void ring_all();
+  [[nodiscard]] names announced();
+  void forget_announced();
+  void ring(std::string_view resource) LASTDOOR_REQUIRES(mutex_);
   void rest(duration at_most) const;
   [[nodiscard]] bool stopping();
 
@@ -64,6 +65,7 @@ class postgres_wakeups {
   detail::mutex mutex_;
   std::multimap<std::string, alarm*, std::less<>> bells_
       LASTDOOR_GUARDED_BY(mutex_);
+  names announced_ LASTDOOR_GUARDED_BY(mutex_);  // heard of by the server
   bool stopping_ LASTDOOR_GUARDED_BY(mutex_){false};
   bool useless_ LASTDOOR_GUARDED_BY(mutex_){false};
   std::thread thread_ LASTDOOR_GUARDED_BY(mutex_);

@@ -2,9 +2,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <map>
 #include <system_error>
 #include <thread>
+#include <vector>
 
 #include "drivers/background_thread.hpp"
 
@@ -44,9 +46,11 @@ class redis_wakeups::listener {
       running_ = true;
       home_ = ::getpid();
     }
-    const bool first = bells_.count(channel) == 0;
-    bells_.emplace(channel, &bell);
-    if (first && heard_of_ == node_.generation()) {
+    auto& here = channels_[channel];
+    here.bells.push_back(&bell);
+    if (here.begun) {
+      bell.ring();
+    } else if (here.bells.size() == 1 && heard_of_ == node_.generation()) {
       node_.send(in, {"SUBSCRIBE", channel});
     }
     in.nudge();
@@ -55,17 +59,17 @@ class redis_wakeups::listener {
 
   void remove(const std::string& channel, const alarm& bell) {
     driver::session in{*loop_};
-    const auto [first, last] = bells_.equal_range(channel);
-    for (auto at = first; at != last; ++at) {
-      if (at->second == &bell) {
-        bells_.erase(at);
-        break;
-      }
+    const auto here = channels_.find(channel);
+    auto& bells = here->second.bells;
+    bells.erase(std::find(bells.begin(), bells.end(), &bell));
+    if (!bells.empty()) {
+      return;
     }
-    if (bells_.count(channel) == 0 && heard_of_ == node_.generation()) {
+    channels_.erase(here);
+    if (heard_of_ == node_.generation()) {
       node_.send(in, {"UNSUBSCRIBE", channel});
     }
-    if (bells_.empty()) {
+    if (channels_.empty()) {
       in.nudge();
     }
   }
@@ -93,28 +97,38 @@ class redis_wakeups::listener {
   }
 
  private:
+  struct channel_state {
+    std::vector<alarm*> bells;
+    bool begun{false};  // the server has told that we listen
+  };
+
   void hear(driver::reply_view said) {
     if (said.is_error()) {
       refused_ = true;
       return;
     }
     const auto kind = said[0].text();
-    if (kind == "message" || kind == "subscribe") {
-      // "subscribe": what was freed before was told to nobody.
-      const auto [first, last] = bells_.equal_range(said[1].text());
-      for (auto at = first; at != last; ++at) {
-        at->second->ring();
-      }
+    if (kind != "message" && kind != "subscribe") {
+      return;
+    }
+    const auto here = channels_.find(said[1].text());
+    if (here == channels_.end()) {
+      return;
+    }
+    // What was freed before listening began was told to nobody.
+    here->second.begun = true;
+    for (alarm* bell : here->second.bells) {
+      bell->ring();
     }
   }
 
   void run() {
     driver::session in{*loop_};
     while (!stop_) {
-      if (bells_.empty()) {
-        in.wait([&] { return stop_ || !bells_.empty(); },
+      if (channels_.empty()) {
+        in.wait([&] { return stop_ || !channels_.empty(); },
                 loop_->now() + linger);
-        if (bells_.empty()) {
+        if (channels_.empty()) {
           break;
         }
       }
@@ -136,16 +150,16 @@ class redis_wakeups::listener {
 
   [[nodiscard]] bool something_to_do() const noexcept {
     using condition = driver::node::condition;
-    return stop_ || refused_ || bells_.empty() ||
+    return stop_ || refused_ || channels_.empty() ||
            node_.now() == condition::down ||
            (node_.now() == condition::ready && heard_of_ != node_.generation());
   }
 
   void subscribe_to_all(driver::session& in) {
     heard_of_ = node_.generation();
-    for (auto at = bells_.begin(); at != bells_.end();
-         at = bells_.upper_bound(at->first)) {
-      node_.send(in, {"SUBSCRIBE", at->first});
+    for (auto& [name, here] : channels_) {
+      here.begun = false;
+      node_.send(in, {"SUBSCRIBE", name});
     }
   }
 
@@ -155,7 +169,7 @@ class redis_wakeups::listener {
 
   std::unique_ptr<driver::loop> loop_;
   driver::node& node_;
-  std::multimap<std::string, alarm*, std::less<>> bells_;
+  std::map<std::string, channel_state, std::less<>> channels_;
   std::uint64_t heard_of_{0};  // the connection on which we listen
   bool refused_{false};
   bool running_{false};

@@ -25,7 +25,8 @@ class redis_wakeups {
   ~redis_wakeups();
 
   // Rings `bell` for each message on `channel`, and once when listening has
-  // begun, until the answer is destroyed. Null when there is no way to listen.
+  // begun (at once if it had), until the answer is destroyed. Null when there
+  // is no way to listen.
   std::shared_ptr<void> watch(const std::string& channel, alarm& bell);
 
  private:

@@ -7,6 +7,7 @@
 
 #include <future>
 
+#include "locks/postgres_wakeups.hpp"
 #include "support/temp_pgbouncer.hpp"
 #include "support/temp_postgres.hpp"
 
@@ -113,6 +114,24 @@ TEST(PostgresWakeups, SurviveTheLossOfTheirConnection) {
   held.release().value();
   ASSERT_EQ(waiter.wait_for(60s), std::future_status::ready);
   EXPECT_EQ(waiter.get(), "ok");
+}
+
+// A release between somebody's last look and this moment was told already.
+TEST(PostgresWakeups, WhoComesWhileOthersListenLooksOnceMore) {
+  LASTDOOR_NEEDS_POSTGRES();
+  const migrated_database db;
+  postgres_wakeups wakeups{
+      postgres_driver::parse_endpoint(db.url()).value(), {}, "default", 30s};
+  const auto rings_within = [](alarm& bell, duration limit) {
+    return bell.wait_until(boot_clock()->now() + limit);
+  };
+  auto first = boot_clock()->make_alarm();
+  auto late = boot_clock()->make_alarm();
+  const auto watching = wakeups.watch("r", *first);
+  ASSERT_TRUE(rings_within(*first, 60s)) << "when listening has begun";
+  const auto too = wakeups.watch("r", *late);
+  EXPECT_TRUE(rings_within(*late, 60s));
+  EXPECT_FALSE(rings_within(*first, 50ms));
 }
 
 TEST(PostgresWakeups, BehindAPoolerWaitersPoll) {

@@ -50,6 +50,18 @@ TEST_F(RedisWaiting, ReleaseRingsTheBellOfThoseWhoWatch) {
   EXPECT_TRUE(rings(*bell));
 }
 
+// A release between somebody's last look and this moment was told already.
+TEST_F(RedisWaiting, WhoComesWhileOthersListenLooksOnceMore) {
+  redis_client waiter{server().url()};
+  auto bell = boot_clock()->make_alarm();
+  const auto watching = waiter.backend().watch(r(), *bell);
+  ASSERT_TRUE(rings(*bell));
+  auto late = boot_clock()->make_alarm();
+  const auto too = waiter.backend().watch(r(), *late);
+  EXPECT_TRUE(rings(*late));
+  EXPECT_FALSE(bell->wait_until(boot_clock()->now() + 50ms));
+}
+
 TEST_F(RedisWaiting, BellIsSilentOnceNobodyWatches) {
   redis_client holder{server().url()};
   redis_client waiter{server().url()};
