@@ -68,7 +68,8 @@ class clock {
   [[nodiscard]] virtual std::unique_ptr<alarm> make_alarm() = 0;
 };
 
-/// CLOCK_BOOTTIME. One object for the life of the process.
+/// CLOCK_BOOTTIME. One object for the life of the process. Its alarms may be
+/// 100 ms late when the machine was suspended meanwhile.
 [[nodiscard]] const std::shared_ptr<clock>& boot_clock();
 
 }  // namespace lastdoor

@@ -1,7 +1,9 @@
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <ctime>
@@ -20,54 +22,84 @@ time_point read_boot_time() noexcept {
                     std::chrono::nanoseconds{t.tv_nsec}};
 }
 
-// One descriptor is both the timer and the bell: to ring is to set the timer
-// to a moment that is over. A condition variable would not do; it sleeps by a
-// clock that stands still while the machine is suspended.
+// No sleep on a clock that stands still while the machine is suspended is
+// longer: by so much may an alarm be late then.
+constexpr duration brief = std::chrono::milliseconds{100};
+
+timespec timespec_of(duration d) noexcept {
+  const auto whole = std::chrono::floor<std::chrono::seconds>(d);
+  return {static_cast<std::time_t>(whole.count()),
+          static_cast<long>((d - whole).count())};
+}
+
+// A bell to wait for, and for those who sleep long a timer, which knows of
+// suspension as the time-out of poll() and a condition variable do not. One
+// timer could be both, rung by setting it to a moment that is over; but that
+// takes an interrupt, ten times what ringing the bell costs.
 class boot_alarm final : public alarm {
  public:
-  boot_alarm() : timer_{::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC)} {
-    if (timer_ < 0) {
-      throw std::system_error{errno, std::generic_category(), "timerfd_create"};
+  boot_alarm() : bell_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)} {
+    if (bell_ < 0) {
+      throw std::system_error{errno, std::generic_category(), "eventfd"};
     }
   }
-  ~boot_alarm() override { ::close(timer_); }
+  ~boot_alarm() override {
+    ::close(bell_);
+    if (timer_ >= 0) {
+      ::close(timer_);
+    }
+  }
   boot_alarm(const boot_alarm&) = delete;
   boot_alarm& operator=(const boot_alarm&) = delete;
 
   bool wait_until(time_point until) override {
-    for (;;) {
-      // Armed before the flag is looked at, and `ring` sets the flag before it
-      // arms: a ring is either seen here or comes after and ends the read.
-      arm(until);
-      if (rung_.exchange(false))
+    for (bool long_already = false;; long_already = true) {
+      const time_point now = read_boot_time();
+      if (now >= until) {
+        return silence();
+      }
+      if (long_already && until > now + brief && set_timer(until)) {
+        sleep(nullptr);
+      } else {
+        const auto pause = timespec_of(std::min(until, now + brief) - now);
+        sleep(&pause);
+      }
+      if (silence()) {
         return true;
-      if (read_boot_time() >= until)
-        return false;
-      // Also returns for a signal, or for a ring that was consumed already.
-      std::uint64_t expirations = 0;
-      const auto n = ::read(timer_, &expirations, sizeof expirations);
-      static_cast<void>(n);
+      }
     }
   }
 
   void ring() noexcept override {
-    rung_.store(true);
-    arm(time_point{});
+    const std::uint64_t one = 1;
+    // Can only fail when it rings already.
+    static_cast<void>(::write(bell_, &one, sizeof one) > 0);
   }
 
  private:
-  void arm(time_point at) noexcept {
-    // All zero would switch the timer off.
-    const auto ns = std::max(at.time_since_epoch(), duration{1});
-    const auto whole = std::chrono::floor<std::chrono::seconds>(ns);
-    itimerspec t{};
-    t.it_value.tv_sec = static_cast<std::time_t>(whole.count());
-    t.it_value.tv_nsec = static_cast<long>((ns - whole).count());
-    ::timerfd_settime(timer_, TFD_TIMER_ABSTIME, &t, nullptr);
+  // True when it had rung.
+  bool silence() const noexcept {
+    std::uint64_t count = 0;
+    return ::read(bell_, &count, sizeof count) > 0;
   }
 
-  int timer_;
-  std::atomic<bool> rung_{false};
+  // False without a descriptor for it: brief sleeps will do.
+  bool set_timer(time_point at) noexcept {
+    if (timer_ < 0) {
+      timer_ = ::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK);
+    }
+    const itimerspec t{{}, timespec_of(at.time_since_epoch())};
+    return ::timerfd_settime(timer_, TFD_TIMER_ABSTIME, &t, nullptr) == 0;
+  }
+
+  // Until the bell, the timer, the pause, or a signal.
+  void sleep(const timespec* pause) const noexcept {
+    pollfd both[] = {{bell_, POLLIN, 0}, {timer_, POLLIN, 0}};
+    ::ppoll(both, pause == nullptr ? 2 : 1, pause, nullptr);
+  }
+
+  const int bell_;
+  int timer_{-1};
 };
 
 class boot_clock_type final : public clock {

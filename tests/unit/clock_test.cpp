@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <lastdoor/clock.hpp>
@@ -93,6 +95,37 @@ TEST(BootAlarm, ARingWakesASleeper) {
   const auto a = boot_clock()->make_alarm();
   std::jthread ringer{[&] { a->ring(); }};
   EXPECT_TRUE(a->wait_until(time_point::max()));
+}
+
+// Longer than the first, brief sleep; after that there is a timer.
+TEST(BootAlarm, ALongSleepEndsInTimeOrByARing) {
+  const auto a = boot_clock()->make_alarm();
+  for (int i = 0; i < 2; ++i) {
+    const auto until = boot_clock()->now() + 250ms;
+    EXPECT_FALSE(a->wait_until(until));
+    EXPECT_GE(boot_clock()->now(), until);
+  }
+  std::jthread ringer{[&] {
+    std::this_thread::sleep_for(250ms);
+    a->ring();
+  }};
+  EXPECT_TRUE(a->wait_until(time_point::max()));
+}
+
+TEST(BootAlarm, ALongSleepNeedsNoDescriptorOfItsOwn) {
+  const auto a = boot_clock()->make_alarm();
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{3, before.rlim_max};  // less and poll() would refuse
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const bool out_of_descriptors = ::dup(0) == -1;
+  const auto until = boot_clock()->now() + 250ms;
+  const bool rung = a->wait_until(until);
+  const auto woken = boot_clock()->now();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(out_of_descriptors);
+  EXPECT_FALSE(rung);
+  EXPECT_GE(woken, until);
 }
 
 TEST(BootAlarm, ARingIsNeverMissed) {
