@@ -113,19 +113,22 @@ TEST(BootAlarm, ALongSleepEndsInTimeOrByARing) {
 }
 
 TEST(BootAlarm, ALongSleepNeedsNoDescriptorOfItsOwn) {
+  const auto early_by = [](alarm& a, duration time) {
+    const auto until = boot_clock()->now() + time;
+    return a.wait_until(until) ? duration::max() : until - boot_clock()->now();
+  };
   const auto a = boot_clock()->make_alarm();
+  // Sanitizers need descriptors to look at a type for the first time.
+  EXPECT_LE(early_by(*a, 1ms), 0ms);
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
   const rlimit none{3, before.rlim_max};  // less and poll() would refuse
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
   const bool out_of_descriptors = ::dup(0) == -1;
-  const auto until = boot_clock()->now() + 250ms;
-  const bool rung = a->wait_until(until);
-  const auto woken = boot_clock()->now();
+  const auto early = early_by(*a, 250ms);
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
   EXPECT_TRUE(out_of_descriptors);
-  EXPECT_FALSE(rung);
-  EXPECT_GE(woken, until);
+  EXPECT_LE(early, 0ms);
 }
 
 TEST(BootAlarm, ARingIsNeverMissed) {
