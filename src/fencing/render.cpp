@@ -150,19 +150,9 @@ std::string_view marks_table(dialect d) {
   return "";
 }
 
-// SELECT ... FROM marks WHERE it is exactly the grant's row. On Postgres the
-// look may leave the evidence that guards ask for: like the row lock, it lasts
-// as long as the transaction. A function instead of operators, which a
-// session's search_path could replace.
-void ledger_select(writer& w) {
-  if (w.options().evidence && w.is(dialect::postgres)) {
-    w.text(
-        "SELECT pg_catalog.set_config('lastdoor.evidence', pg_catalog.concat("
-        "pg_catalog.pg_current_xact_id(), ' ', m.token, ' ', m.resource), "
-        "true) FROM ");
-  } else {
-    w.text("SELECT 1 FROM ");
-  }
+// SELECT ... FROM marks WHERE it is exactly the grant's row.
+void ledger_select(writer& w, std::string_view what) {
+  w.text("(SELECT ").text(what).text(" FROM ");
   w.text(marks_table(w.options().target));
   w.text(" AS m WHERE m.resource = ").bind({origin::resource});
   w.text(" AND m.token = ").token();
@@ -170,28 +160,31 @@ void ledger_select(writer& w) {
   w.text(" AND m.source = ").bind({origin::source});
 }
 
-// Postgres takes the row lock in a common table expression, so that no newer
-// grant can raise the mark before this statement has committed. SQLite has
-// one writer. MariaDB locks what a locking read in the condition reads.
-void ledger_prologue(writer& w) {
-  if (w.options().ledger && w.is(dialect::postgres)) {
-    w.text("WITH lastdoor_claim AS (");
-    ledger_select(w);
-    w.text(" FOR SHARE) ");
-  }
+// Nothing of the outer query stands in it, so Postgres answers it once, and
+// before it looks at the table: no newer grant can raise the mark, whose row is
+// locked, before this statement has committed. (A common table expression does
+// the same and is slower.) The look may leave the evidence that guards ask
+// for, which lasts as long as the lock: by a function and not by operators,
+// which a session's search_path could replace.
+void postgres_ledger_condition(writer& w) {
+  ledger_select(
+      w, w.options().evidence
+             ? "pg_catalog.set_config('lastdoor.evidence', pg_catalog.concat("
+               "pg_catalog.pg_current_xact_id(), ' ', m.token, ' ', "
+               "m.resource), true) IS NOT NULL"
+             : "true");
+  w.text(" FOR SHARE)");
 }
 
+// SQLite has one writer. MariaDB locks what a locking read in the condition
+// reads.
 void ledger_condition(writer& w) {
-  w.text("EXISTS (");
   if (w.is(dialect::postgres)) {
-    w.text("SELECT 1 FROM lastdoor_claim");
-  } else {
-    ledger_select(w);
-    if (w.is(dialect::mariadb)) {
-      w.text(" LOCK IN SHARE MODE");
-    }
+    return postgres_ledger_condition(w);
   }
-  w.text(")");
+  w.text("EXISTS ");
+  ledger_select(w, "1");
+  w.text(w.is(dialect::mariadb) ? " LOCK IN SHARE MODE)" : ")");
 }
 
 // Everything that must hold of a row that is there.
@@ -394,7 +387,6 @@ void append_quoted(std::string& out, std::string_view name, dialect d) {
 
 rendered render_write(const statement& s, const render_options& o) {
   writer w{s, o};
-  ledger_prologue(w);
   switch (s.what()) {
     case verb::update:
       render_update(w);
