@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <thread>
 
+#include "drivers/forks.hpp"
 #include "drivers/postgres_undertaker.hpp"
 
 namespace lastdoor::postgres_driver {
@@ -89,8 +90,12 @@ bool ended_while_idle(std::string_view sqlstate) noexcept {
 
 }  // namespace
 
+bool connection::closer::elsewhere() const noexcept {
+  return forks() != opened_after;
+}
+
 void connection::closer::operator()(PGconn* c) const noexcept {
-  if (::getpid() != opened_by) {
+  if (elsewhere()) {
     // In a child: anything that libpq sends would end the parent's session,
     // so our copy of the socket is closed and the rest is left.
     ::close(PQsocket(c));
@@ -128,7 +133,7 @@ result<connection> connection::open(const endpoint& where,
                           "UTF8",
                           static_cast<const char*>(nullptr)};
   handle raw{PQconnectStartParams(keywords.data(), values.data(), 1),
-             closer{::getpid()}};
+             closer{forks()}};
   if (raw == nullptr) {
     return fail(errc::unavailable, "out of memory for a connection");
   }
@@ -254,7 +259,7 @@ result<answer> connection::script(const call& what) {
 }
 
 result<void> connection::ready_to_send(const call& what) {
-  if (conn_ == nullptr || ::getpid() != conn_.get_deleter().opened_by) {
+  if (conn_ == nullptr || conn_.get_deleter().elsewhere()) {
     return fail(errc::unavailable,
                 fmt::format("{}: the connection is closed", what.doing));
   }
@@ -418,7 +423,7 @@ result<std::vector<std::string>> connection::notifications(time_point deadline,
 }
 
 bool connection::idle() const noexcept {
-  return conn_ != nullptr && ::getpid() == conn_.get_deleter().opened_by &&
+  return conn_ != nullptr && !conn_.get_deleter().elsewhere() &&
          PQtransactionStatus(raw()) == PQTRANS_IDLE &&
          PQstatus(raw()) == CONNECTION_OK;
 }
@@ -443,7 +448,7 @@ int connection::backend_pid() const noexcept {
 }
 
 void connection::abandon() noexcept {
-  if (conn_ != nullptr && ::getpid() == conn_.get_deleter().opened_by) {
+  if (conn_ != nullptr && !conn_.get_deleter().elsewhere()) {
     cancel_in_background(raw());
   }
   conn_.reset();

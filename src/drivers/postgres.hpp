@@ -59,6 +59,9 @@ struct endpoint {
 // NUL byte, which Postgres cannot store, spoils the whole list.
 class arguments {
  public:
+  arguments() = default;
+  explicit arguments(std::size_t expected) { items_.reserve(expected); }
+
   arguments& add(std::int64_t v);
   arguments& add(std::string_view v);
   arguments& add(const char* v) { return add(std::string_view{v}); }
@@ -202,7 +205,8 @@ class connection {
 
  private:
   struct closer {
-    pid_t opened_by;
+    unsigned opened_after;  // so many forks
+    [[nodiscard]] bool elsewhere() const noexcept;
     void operator()(PGconn* c) const noexcept;
   };
   struct text_hash {

@@ -1,9 +1,10 @@
 #include "drivers/postgres_pool.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
+
+#include "drivers/forks.hpp"
 
 namespace lastdoor::postgres_driver {
 
@@ -11,7 +12,7 @@ pool::pool(endpoint where, open_options options, std::size_t size)
     : where_{std::move(where)},
       options_{std::move(options)},
       size_{std::max<std::size_t>(size, 1)},
-      process_{::getpid()} {
+      forks_{forks()} {
   idle_.reserve(size_);
 }
 
@@ -20,9 +21,9 @@ result<pool::loan> pool::borrow(time_point deadline) {
   forget_parents();
   for (;;) {
     while (!idle_.empty()) {
-      connection c = std::move(idle_.back());
+      auto c = std::move(idle_.back());
       idle_.pop_back();
-      if (c.usable()) {
+      if (c->usable()) {
         return loan{*this, std::move(c)};
       }
       --open_;
@@ -47,11 +48,11 @@ result<pool::loan> pool::borrow(time_point deadline) {
     returned_.notify_one();
     return fresh.error();
   }
-  return loan{*this, std::move(*fresh)};
+  return loan{*this, std::make_unique<connection>(std::move(*fresh))};
 }
 
-void pool::take_back(connection c) noexcept {
-  const bool good = c.idle();  // whoever takes it looks closer
+void pool::take_back(std::unique_ptr<connection> c) noexcept {
+  const bool good = c->idle();  // whoever takes it looks closer
   const std::lock_guard lock{mutex_};
   forget_parents();
   if (good && idle_.size() < size_) {
@@ -69,8 +70,8 @@ void pool::close_all() noexcept {
 }
 
 void pool::forget_parents() noexcept {
-  if (process_ != ::getpid()) {
-    process_ = ::getpid();
+  if (forks_ != forks()) {
+    forks_ = forks();
     idle_.clear();
     open_ = 0;
   }

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 
 #include "drivers/postgres.hpp"
@@ -23,23 +24,23 @@ class pool {
 
   class loan {
    public:
-    loan(pool& from, connection c) noexcept
+    loan(pool& from, std::unique_ptr<connection> c) noexcept
         : from_{&from}, connection_{std::move(c)} {}
-    loan(loan&& other) noexcept
-        : from_{std::exchange(other.from_, nullptr)},
-          connection_{std::move(other.connection_)} {}
+    loan(loan&&) noexcept = default;
     loan& operator=(loan&&) = delete;
     ~loan() {
-      if (from_ != nullptr) {
+      if (connection_ != nullptr) {
         from_->take_back(std::move(connection_));
       }
     }
-    [[nodiscard]] connection& operator*() noexcept { return connection_; }
-    [[nodiscard]] connection* operator->() noexcept { return &connection_; }
+    [[nodiscard]] connection& operator*() noexcept { return *connection_; }
+    [[nodiscard]] connection* operator->() noexcept {
+      return connection_.get();
+    }
 
    private:
     pool* from_;
-    connection connection_;
+    std::unique_ptr<connection> connection_;
   };
 
   // An idle connection, the one used last first; or a new one. Waits while
@@ -51,7 +52,7 @@ class pool {
   [[nodiscard]] const endpoint& where() const noexcept { return where_; }
 
  private:
-  void take_back(connection c) noexcept;
+  void take_back(std::unique_ptr<connection> c) noexcept;
   void forget_parents() noexcept;  // with `mutex_` held
 
   const endpoint where_;
@@ -59,9 +60,9 @@ class pool {
   const std::size_t size_;
   std::mutex mutex_;
   std::condition_variable returned_;
-  std::vector<connection> idle_;
+  std::vector<std::unique_ptr<connection>> idle_;
   std::size_t open_{0};
-  pid_t process_;
+  unsigned forks_;
 };
 
 }  // namespace lastdoor::postgres_driver

@@ -1,11 +1,11 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <lastdoor/locks/postgres.hpp>
 #include <map>
 #include <mutex>
 
+#include "drivers/forks.hpp"
 #include "locks/postgres_advisory_table.hpp"
 #include "locks/postgres_common.hpp"
 #include "locks/postgres_wakeups.hpp"
@@ -41,7 +41,7 @@ class advisory_backend final : public lock_backend {
         name_space_{"advisory/" + options.name_space},
         call_timeout_{options.call_timeout},
         time_{options.service.time},
-        opened_by_{::getpid()},
+        forks_{forks()},
         notify_{options.notify},
         pool_{setup.where, setup.connect, options.connections},
         wakeups_{std::move(setup.where), std::move(setup.connect), name_space_,
@@ -109,7 +109,7 @@ class advisory_backend final : public lock_backend {
   const std::string name_space_;
   const duration call_timeout_;
   const std::shared_ptr<clock> time_;
-  const pid_t opened_by_;
+  const unsigned forks_;
   const bool notify_;
   pool pool_;
   postgres_wakeups wakeups_;
@@ -142,7 +142,7 @@ class turn {
 };
 
 result<pool::loan> advisory_backend::borrow(time_point deadline) {
-  if (::getpid() != opened_by_) {
+  if (forks() != forks_) {
     return fail(errc::misconfigured,
                 "this lock service was opened before fork(); a child needs "
                 "one of its own");
@@ -308,7 +308,7 @@ result<time_point> advisory_backend::renew_by_deadline(const grant& held,
   if (auto ok = check_postgres_ttl(ttl); !ok) {
     return ok.error();
   }
-  auto mine = ::getpid() == opened_by_ ? find(held) : nullptr;
+  auto mine = forks() == forks_ ? find(held) : nullptr;
   if (!mine) {
     return not_owner();
   }
@@ -353,7 +353,7 @@ result<void> advisory_backend::recognise_release(const grant& held,
 
 result<void> advisory_backend::release_by_deadline(const grant& held,
                                                    time_point deadline) {
-  auto mine = ::getpid() == opened_by_ ? find(held) : nullptr;
+  auto mine = forks() == forks_ ? find(held) : nullptr;
   if (!mine) {
     return recognise_release(held, deadline);
   }

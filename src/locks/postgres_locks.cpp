@@ -1,10 +1,10 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <lastdoor/locks/postgres.hpp>
 
+#include "drivers/forks.hpp"
 #include "drivers/postgres_pool.hpp"
 #include "locks/postgres_common.hpp"
 #include "locks/postgres_lease_table.hpp"
@@ -32,7 +32,7 @@ class postgres_backend final : public lock_backend {
         name_space_{options.name_space},
         call_timeout_{options.call_timeout},
         time_{options.service.time},
-        opened_by_{::getpid()},
+        forks_{forks()},
         notify_{options.notify},
         pool_{setup.where, setup.connect, options.connections},
         wakeups_{std::move(setup.where), std::move(setup.connect),
@@ -96,7 +96,7 @@ class postgres_backend final : public lock_backend {
   const std::string name_space_;
   const duration call_timeout_;
   const std::shared_ptr<clock> time_;
-  const pid_t opened_by_;
+  const unsigned forks_;
   const bool notify_;
   // The highest token that this service was granted. The counter is never at
   // or below it unless somebody set it back.
@@ -107,7 +107,7 @@ class postgres_backend final : public lock_backend {
 
 result<pool::loan> postgres_backend::borrow(time_point deadline) {
   // The sessions are the parent's, and so are the locks of the pool.
-  if (::getpid() != opened_by_) {
+  if (forks() != forks_) {
     return fail(errc::misconfigured,
                 "this lock service was opened before fork(); a child needs "
                 "one of its own");

@@ -1,9 +1,8 @@
 #include "service_core.hpp"
 
-#include <unistd.h>
-
 #include <exception>
 
+#include "../drivers/forks.hpp"
 #include "acquisition.hpp"
 #include "entropy.hpp"
 #include "lease_state.hpp"
@@ -27,11 +26,11 @@ service_core::service_core(std::unique_ptr<lock_backend> backend,
                            lock_service_options options)
     : backend_{std::move(backend)},
       options_{std::move(options)},
-      process_{::getpid()},
+      forks_{forks()},
       seed_{options_.jitter_seed ? *options_.jitter_seed : random_seed()},
       latest_{options_.time->now().time_since_epoch().count()} {}
 
-bool service_core::in_child() const noexcept { return ::getpid() != process_; }
+bool service_core::in_child() const noexcept { return forks() != forks_; }
 
 error service_core::refuse_in_child() {
   return fail(errc::lease_lost,

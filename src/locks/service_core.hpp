@@ -11,8 +11,6 @@
 // Thread safety: all members may be called from any thread.
 #pragma once
 
-#include <sys/types.h>
-
 #include <atomic>
 #include <lastdoor/lock_service.hpp>
 #include <memory>
@@ -71,7 +69,7 @@ class service_core : public std::enable_shared_from_this<service_core> {
  private:
   const std::unique_ptr<lock_backend> backend_;
   const lock_service_options options_;
-  const pid_t process_;
+  const unsigned forks_;
   std::atomic<std::uint64_t> seed_;
   std::atomic<bool> stopping_{false};
   // The latest time seen by anyone, and how often the clock fell behind it.

@@ -64,7 +64,7 @@ error unfit(std::string_view column, const statement& s) {
 
 postgres_driver::arguments bind(const text_and_slots& text, const grant& g,
                                 const statement& s) {
-  postgres_driver::arguments with;
+  postgres_driver::arguments with{text.slots.size()};
   for (const auto& place : text.slots) {
     switch (place.from) {
       case slot::origin::token:

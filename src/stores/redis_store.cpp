@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -146,7 +145,7 @@ result<std::unique_ptr<redis_store::impl>> redis_store::impl::open(
 
 // Parent and child would read each other's answers from one socket.
 result<void> redis_store::impl::check_process() const {
-  if (::getpid() != home_) {
+  if (forks() != forks_) {
     return fail(errc::misconfigured,
                 "this store was opened before a fork(); the child needs one "
                 "of its own");

@@ -3,11 +3,10 @@
 // Thread safety: everything belongs to the loop's lock, which a session holds.
 #pragma once
 
-#include <unistd.h>
-
 #include <functional>
 #include <lastdoor/stores/redis.hpp>
 
+#include "drivers/forks.hpp"
 #include "drivers/redis_calls.hpp"
 #include "redis_rows.hpp"
 
@@ -58,7 +57,7 @@ class redis_store::impl {
   redis_driver::node& node_;
   redis_store_options options_;
   std::string ledger_;
-  pid_t home_{::getpid()};
+  unsigned forks_{forks()};
 };
 
 }  // namespace lastdoor
