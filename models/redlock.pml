@@ -13,12 +13,20 @@
  * Properties
  *   G1  no two grants carry the same token;
  *   G2  if a grant was returned before an acquisition began, the
- *       acquisition's token is higher.
+ *       acquisition's t is higher, and so is its token.
  *
- * Two reductions that lose no behaviour: which answers have arrived is chosen
- * when the client decides (an answer that was lost is one that is not chosen),
- * and an acknowledged raise is known at once (a client that learns of it later
- * can only grant later).
+ * What is left out loses no behaviour:
+ *   - Which answers have arrived is chosen when the client decides; an answer
+ *     that was lost is one that is not chosen. An acknowledged raise is known
+ *     at once: a client that learns of it later can only grant later.
+ *   - A request that is refused is one that never takes effect.
+ *   - When an acquisition is over, its locks have expired: they may at any
+ *     moment, and keep nobody but others out. What is left of it are requests
+ *     under way, each of which moves a counter once.
+ *   - Nodes are interchangeable, and so are acquisitions. Of the states that
+ *     differ by an order alone one is looked at: settle() sorts them after each
+ *     step (-DEVERY_ORDER: not). G2 is therefore checked of t, which is what
+ *     the proof shows: the place of the node decides nothing.
  *
  * Mutants (-D...), each of which must fail:
  *   NO_WRITE_BACK  grant although fewer than Q nodes persist t
@@ -53,30 +61,107 @@
 
 byte counter[N];
 byte owner[N]; /* 0: free, else acquisition + 1 */
+byte late[N];  /* requests of acquisitions that are over, under way */
 bool admitted[N];
 
 byte answer[A * N];   /* 0: none; of an acquisition under way */
-bool handled[A * N];  /* the request took effect, or was refused */
+bool handled[A * N];  /* the request took effect */
 bool persists[A * N]; /* phase 2: the node stands at t or above */
 byte t_of[A];         /* phase 2: the t that was chosen; 0: phase 1 */
 byte i_of[A];         /* phase 2: the node that answered exactly t */
-byte floor[A];        /* highest token returned before it began */
-byte token[A];        /* what it was granted */
+byte floor[A];        /* highest t returned before it began */
+byte token_t[A];      /* what it was granted; 0: nothing */
+byte token_i[A];
 bool begun[A];
 bool over[A];
 byte highest;
 
+/* while a node that forgot is out */
+bool waited_for[A]; /* under way when it forgot, and still */
+byte waiting;       /* how many of these */
+bool seen[N];       /* was read for the re-admission */
+
+#ifdef EVERY_ORDER
+#define SETTLE skip
+#else
+#define SETTLE c_code { settle(); }
+#endif
+c_code {
+  /* All that refers to node n. */
+  #define COLUMN (5 + 5 * A)
+  static void column(int n, unsigned char *c) {
+    int a, j = 0;
+    c[j++] = now.counter[n]; c[j++] = now.late[n]; c[j++] = now.owner[n];
+    c[j++] = now.admitted[n]; c[j++] = now.seen[n];
+    for (a = 0; a < A; a++) {
+      c[j++] = now.answer[a * N + n];
+      c[j++] = now.handled[a * N + n];
+      c[j++] = now.persists[a * N + n];
+      c[j++] = now.t_of[a] > 0 && now.i_of[a] == n;
+      c[j++] = now.token_t[a] > 0 && now.token_i[a] == n;
+    }
+  }
+  static int rank(int a) {
+    /* over, by what it was granted; under way; not begun */
+    if (!now.begun[a]) return 3 << 16;
+    if (!now.over[a])
+      return (2 << 16) + (now.waited_for[a] << 12) + (now.t_of[a] << 6) +
+             now.floor[a];
+    return (now.token_t[a] << 4) + now.token_i[a];
+  }
+  static void settle(void) {
+    int order[A], place[N], a, n, k;
+    State was = now;
+    unsigned char columns[N][COLUMN];
+    for (a = 0; a < A; a++) order[a] = a;
+    for (a = 1; a < A; a++)
+      for (k = a; k > 0 && rank(order[k]) < rank(order[k - 1]); k--) {
+        int x = order[k]; order[k] = order[k - 1]; order[k - 1] = x;
+      }
+    for (a = 0; a < A; a++) {
+      int from = order[a];
+      now.begun[a] = was.begun[from]; now.over[a] = was.over[from];
+      now.waited_for[a] = was.waited_for[from];
+      now.t_of[a] = was.t_of[from]; now.i_of[a] = was.i_of[from];
+      now.floor[a] = was.floor[from];
+      now.token_t[a] = was.token_t[from]; now.token_i[a] = was.token_i[from];
+      for (n = 0; n < N; n++) {
+        now.answer[a * N + n] = was.answer[from * N + n];
+        now.handled[a * N + n] = was.handled[from * N + n];
+        now.persists[a * N + n] = was.persists[from * N + n];
+        if (was.owner[n] == from + 1) now.owner[n] = a + 1;
+      }
+    }
+    was = now;
+    for (n = 0; n < N; n++) { place[n] = n; column(n, columns[n]); }
+    for (n = 1; n < N; n++)
+      for (k = n; k > 0 && memcmp(columns[place[k]], columns[place[k - 1]],
+                                  COLUMN) < 0; k--) {
+        int x = place[k]; place[k] = place[k - 1]; place[k - 1] = x;
+      }
+    for (n = 0; n < N; n++) {
+      int from = place[n];
+      now.counter[n] = was.counter[from]; now.late[n] = was.late[from];
+      now.owner[n] = was.owner[from];
+      now.admitted[n] = was.admitted[from]; now.seen[n] = was.seen[from];
+      for (a = 0; a < A; a++) {
+        now.answer[a * N + n] = was.answer[a * N + from];
+        now.handled[a * N + n] = was.handled[a * N + from];
+        now.persists[a * N + n] = was.persists[a * N + from];
+        if (was.t_of[a] > 0 && was.i_of[a] == from) now.i_of[a] = n;
+        if (was.token_t[a] > 0 && was.token_i[a] == from) now.token_i[a] = n;
+      }
+    }
+  }
+}
+
 /* The node's script: one atomic step. */
 inline handle(a, n) {
   handled[AT(a, n)] = true;
+  owner[n] = a + 1;
+  counter[n]++;
   if
-  :: admitted[n] && owner[n] == 0 ->
-     owner[n] = a + 1;
-     counter[n]++;
-     if
-     :: !over[a] && t_of[a] == 0 -> answer[AT(a, n)] = counter[n]
-     :: else
-     fi
+  :: t_of[a] == 0 -> answer[AT(a, n)] = counter[n]
   :: else
   fi
 }
@@ -92,31 +177,45 @@ inline raise(a, n) {
 
 inline finish(a) {
   over[a] = true;
+  if
+  :: waited_for[a] -> waited_for[a] = false; waiting--
+  :: else
+  fi;
   t_of[a] = 0; i_of[a] = 0; floor[a] = 0;
   k = 0;
   do
-  :: k < N -> answer[AT(a, k)] = 0; persists[AT(a, k)] = false; k++
+  :: k < N ->
+     if
+     :: handled[AT(a, k)] -> skip
+     :: else -> late[k]++
+     fi;
+     if
+     :: owner[k] == a + 1 -> owner[k] = 0
+     :: else
+     fi;
+     answer[AT(a, k)] = 0; persists[AT(a, k)] = false;
+     handled[AT(a, k)] = false;
+     k++
   :: else -> break
   od;
   k = 0
 }
 
 inline grant(a, t, i) {
-#ifdef PLAIN_T
-  token[a] = 16 * (t);
-#else
-  token[a] = 16 * (t) + (i);
+  token_t[a] = t;
+#ifndef PLAIN_T
+  token_i[a] = i;
 #endif
-  assert(token[a] > floor[a]); /* G2 */
+  assert(t > floor[a]); /* G2 */
   k = 0;
   do
   :: k < A ->
-     assert(k == a || token[k] != token[a]); /* G1 */
+     assert(k == a || token_t[k] != t || token_i[k] != token_i[a]); /* G1 */
      k++
   :: else -> break
   od;
   if
-  :: token[a] > highest -> highest = token[a]
+  :: t > highest -> highest = t
   :: else
   fi;
   finish(a)
@@ -204,7 +303,8 @@ inline decide(a) {
              fi;
              k++
           :: else -> break
-          od
+          od;
+          k = 0
        fi
      }
   :: else
@@ -234,10 +334,13 @@ inline conclude(a) {
 }
 
 #define NODE(a, n)                                                       \
-  :: atomic { begun[a] && !handled[AT(a, n)] -> handle(a, n) }           \
+  :: atomic {                                                            \
+       begun[a] && !over[a] && !handled[AT(a, n)] && admitted[n] &&      \
+           owner[n] == 0 -> handle(a, n); SETTLE                         \
+     }                                                                   \
   :: atomic {                                                            \
        t_of[a] > 0 && answer[AT(a, n)] > 0 && !persists[AT(a, n)] &&     \
-           admitted[n] && owner[n] == a + 1 -> raise(a, n)               \
+           admitted[n] && owner[n] == a + 1 -> raise(a, n); SETTLE       \
      }
 
 #if N == 1
@@ -254,16 +357,20 @@ inline conclude(a) {
 #define EXPIRE   EXP(0) EXP(1) EXP(2) EXP(3) EXP(4)
 #endif
 
-#define EXP(n) :: atomic { owner[n] != 0 -> owner[n] = 0 }
+#define EXP(n)                                                           \
+  :: atomic { owner[n] != 0 -> owner[n] = 0; SETTLE }                    \
+  :: atomic {                                                            \
+       late[n] > 0 && admitted[n] && owner[n] == 0 ->                    \
+           late[n]--; counter[n]++; SETTLE                               \
+     }
 
-/* Acquisitions are interchangeable: they begin in the order of their number,
- * which leaves out permutations only. */
+/* Acquisitions begin in the order of their number. */
 #define CLIENT(a, before)                                                \
   :: atomic { !begun[a] && (before) ->                                   \
-              begun[a] = true; floor[a] = highest }                      \
-  :: atomic { begun[a] && !over[a] && t_of[a] == 0 -> decide(a) }        \
-  :: atomic { t_of[a] > 0 -> conclude(a) }                               \
-  :: atomic { begun[a] && !over[a] -> d_step { finish(a) } }             \
+              begun[a] = true; floor[a] = highest; SETTLE }              \
+  :: atomic { begun[a] && !over[a] && t_of[a] == 0 -> decide(a); SETTLE } \
+  :: atomic { t_of[a] > 0 -> conclude(a); SETTLE }                       \
+  :: atomic { begun[a] && !over[a] -> d_step { finish(a) }; SETTLE }     \
   NODES(a)
 
 active proctype world() {
@@ -300,9 +407,8 @@ end:
 /* One loss of memory after another; each node re-admitted by the rule. */
 active proctype forgetting() {
   byte losses = LOSSES;
-  byte n, k, m, reads;
-  byte waits; /* bit a: acquisition a was under way at the restart */
-  byte seen;  /* bit k: node k was read */
+  byte reads, most;
+  byte n, k;
 
 end:
   do
@@ -311,55 +417,62 @@ end:
        losses--;
        select(n : 0 .. N - 1);
        counter[n] = 0; owner[n] = 0;
+#ifndef NO_QUARANTINE
+       admitted[n] = false;
        k = 0;
        do
        :: k < A ->
           if
-          :: begun[k] && !over[k] -> waits = waits | (1 << k)
+          :: begun[k] && !over[k] -> waited_for[k] = true; waiting++
           :: else
           fi;
           k++
        :: else -> break
        od;
        k = 0;
-#ifdef NO_QUARANTINE
-       waits = 0; n = 0;
-#else
-       admitted[n] = false;
 #endif
+       n = 0;
+       SETTLE
      }
 #ifndef NO_QUARANTINE
 #ifndef NO_WAIT
      /* one max TTL: everything that counted the old memory is over */
-     do
-     :: atomic { k < A && (!(waits & (1 << k)) || over[k]) -> k++ }
-     :: atomic { k == A -> k = 0; break }
-     od;
+     waiting == 0;
 #endif
      do
      :: atomic {
           reads < READS ->
           select(k : 0 .. N - 1);
           if
-          :: admitted[k] && !(seen & (1 << k)) ->
-             seen = seen | (1 << k);
+          :: admitted[k] && !seen[k] ->
+             seen[k] = true;
              reads++;
              if
-             :: counter[k] > m -> m = counter[k]
+             :: counter[k] > most -> most = counter[k]
              :: else
              fi
           :: else
           fi;
-          k = 0
+          k = 0;
+          SETTLE
         }
      :: atomic {
           reads == READS ->
-          if
-          :: counter[n] < m -> counter[n] = m
-          :: else
-          fi;
-          admitted[n] = true;
-          m = 0; reads = 0; seen = 0; n = 0; waits = 0;
+          d_step {
+            k = 0;
+            do
+            :: k < N ->
+               if
+               :: !admitted[k] && counter[k] < most -> counter[k] = most
+               :: else
+               fi;
+               admitted[k] = true; seen[k] = false;
+               k++
+            :: else -> break
+            od;
+            k = 0; most = 0; reads = 0
+          };
+          SETTLE;
           break
         }
      od
