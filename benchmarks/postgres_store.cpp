@@ -62,11 +62,10 @@ class plain {
   void fenced_update(const std::string& sku, const grant& g) {
     if (!fenced_) {
       db_.prepare("take_fenced",
-                  "WITH mine AS (SELECT 1 FROM lastdoor.marks WHERE resource = "
-                  "$1 AND token = $2 AND owner = $3 AND source = $4 FOR SHARE) "
                   "UPDATE bench_stock SET qty = qty - $5, fence_token = $2 "
                   "WHERE sku = $6 AND qty >= $7 AND fence_token <= $2 AND "
-                  "EXISTS (SELECT 1 FROM mine)");
+                  "(SELECT true FROM lastdoor.marks WHERE resource = $1 AND "
+                  "token = $2 AND owner = $3 AND source = $4 FOR SHARE)");
       fenced_ = true;
     }
     pqxx::nontransaction tx{db_};
@@ -227,9 +226,10 @@ void measure(const settings& o, const std::string& url, table& rows) {
   };
   add("built write, ledger and column / prepared UPDATE", plain_update,
       [&](int i) { applied(store.write(g, take(i))); });
-  add(
-      "the same / the same conditions by hand",
-      [&](int i) { hand.fenced_update(sku(i), g); },
+  const side conditions = [&](int i) { hand.fenced_update(sku(i), g); };
+  add("the same conditions by hand / prepared UPDATE", plain_update,
+      conditions);
+  add("built write / the same conditions by hand", conditions,
       [&](int i) { applied(store.write(g, take(i))); });
   const side transaction = [&](int i) {
     must(store.transaction(g, [&](pqxx::transaction_base& tx) {
@@ -241,9 +241,10 @@ void measure(const settings& o, const std::string& url, table& rows) {
   add("claimed transaction / BEGIN; UPDATE; COMMIT", plain_transaction,
       transaction);
   claimed_by_hand claimed{url};
-  add(
-      "the same / the same claim by hand",
-      [&](int i) { claimed.transaction(sku(i), g); }, transaction);
+  const side claim = [&](int i) { claimed.transaction(sku(i), g); };
+  add("the same claim by hand / BEGIN; UPDATE; COMMIT", plain_transaction,
+      claim);
+  add("claimed transaction / the same claim by hand", claim, transaction);
   std::int64_t number = 0;
   add("numbered write / BEGIN; UPDATE; COMMIT", plain_transaction,
       [&](int i) { applied(store.write(g, take(i), {.sequence = ++number})); });
