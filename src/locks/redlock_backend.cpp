@@ -23,6 +23,19 @@ namespace {
 // Until the servers have told theirs.
 constexpr std::int64_t longest_ttl_ms = 3'600'000;
 
+// What the servers said to a release.
+struct freeing {
+  unsigned freed{0};
+  unsigned absent{0};   // freed or expired before, or another's
+  unsigned foreign{0};  // of those: another's
+
+  void count(std::int64_t said) noexcept {
+    freed += said == 1 ? 1U : 0U;
+    absent += said == 1 ? 0U : 1U;
+    foreign += said == -1 ? 1U : 0U;
+  }
+};
+
 // What a server's clock may run faster than ours, and its resolution.
 duration drift(duration ttl) {
   return ttl / 100 + std::chrono::milliseconds{2};
@@ -205,22 +218,22 @@ result<void> redlock_backend::release(const grant& held, time_point deadline) {
   });
   const unsigned n = servers_->n();
   const unsigned most_lost = n - servers_->q();
-  unsigned freed = 0;
-  unsigned absent = 0;   // freed or expired before, or another's
-  unsigned foreign = 0;  // of those: another's
+  // Released before: it is another's now, or nobody's, and the first answers
+  // need not tell which.
+  const bool again = was_released(owner);
+  freeing said;
   asking.run(
       [&] {
-        freed = absent = foreign = 0;
+        said = freeing{};
         for (unsigned k = 0; k < n; ++k) {
-          if (asking.of(k) != round::state::answered) {
-            continue;
+          if (asking.of(k) == round::state::answered) {
+            said.count(asking.answer(k).integer());
           }
-          const auto said = asking.answer(k).integer();
-          freed += said == 1 ? 1U : 0U;
-          absent += said == 1 ? 0U : 1U;
-          foreign += said == -1 ? 1U : 0U;
         }
-        return freed >= servers_->q() || absent > most_lost;
+        return said.freed >= servers_->q() ||
+               (said.absent > most_lost &&
+                (!again || said.foreign >= servers_->q() ||
+                 said.freed + said.absent - said.foreign > most_lost));
       },
       deadline);
   const auto until = servers_->now() + max_ttl() + call_timeout();
@@ -232,8 +245,8 @@ result<void> redlock_backend::release(const grant& held, time_point deadline) {
                           {resource, owner, until, asking.let_go(k)});
     }
   }
-  if (absent > most_lost) {
-    if (was_released(owner) && foreign <= most_lost) {
+  if (said.absent > most_lost) {
+    if (again && said.foreign < servers_->q()) {
       return {};
     }
     return fail(errc::not_owner, "the lease is gone or another's")
@@ -242,7 +255,7 @@ result<void> redlock_backend::release(const grant& held, time_point deadline) {
   }
   // Those that did not answer may hold it still, but too few of them to keep
   // a quorum from anybody.
-  if (n - freed - absent <= most_lost) {
+  if (n - said.freed - said.absent <= most_lost) {
     remember_released(owner);
     return {};
   }
@@ -254,13 +267,13 @@ result<void> redlock_backend::release(const grant& held, time_point deadline) {
     why += asking.settled(k) ? asking.why(k).text()
                              : servers_->at(k).node->name() + ": no connection";
   }
-  if (sent || freed > 0) {
+  if (sent || said.freed > 0) {
     remember_released(owner);
   }
-  return fail(sent || freed > 0 ? errc::in_doubt : errc::unavailable,
+  return fail(sent || said.freed > 0 ? errc::in_doubt : errc::unavailable,
               fmt::format("{} of {} servers freed the lease; it is released "
                           "on the others as soon as they are back ({})",
-                          freed, n, why))
+                          said.freed, n, why))
       .about(resource);
 }
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <future>
 #include <lastdoor/stores/redis.hpp>
 #include <lastdoor/testing/store_contract_client.hpp>
 
@@ -50,6 +51,34 @@ TEST_F(RedlockCases, R01_AFailedAttemptIsTakenBackByItsOwnOwner) {
   for (const std::size_t k : {2U, 3U, 4U}) {
     expect_untouched(all[k]);
   }
+}
+
+// The answers that come first do not decide whose it is now.
+TEST_F(RedlockCases, R24_ARepeatedReleaseWaitsForWhoeverHoldsIt) {
+  redlock_cluster all{5};
+  auto locks = all.patient();
+  const auto held = attempt(*locks, "r", 10min);
+  ASSERT_EQ(outcome_of(held), "ok");
+  const auto release = [&] {
+    return outcome_of(locks->release(*held, boot_clock()->now() + 60s));
+  };
+  ASSERT_EQ(release(), "ok");
+  for (std::size_t k = 0; k < 5; ++k) {
+    ASSERT_TRUE(eventually([&] { return all[k].say({"EXISTS", key}) == "0"; }));
+  }
+  EXPECT_EQ(release(), "ok") << "nobody has it";
+  for (const std::size_t k : {2U, 3U, 4U}) {
+    put_stranger(all[k]);
+  }
+  all[2].pause();
+  all[3].pause();
+  auto repeated = std::async(std::launch::async, release);
+  EXPECT_EQ(repeated.wait_for(300ms), std::future_status::timeout)
+      << "three of five do not tell";
+  all[2].resume();
+  all[3].resume();
+  EXPECT_EQ(repeated.get(), "not_owner");
+  expect_untouched(all[4]);
 }
 
 TEST_F(RedlockCases, R02_ALeaseThatIsGoneOrAnothersIsNotRenewed) {
