@@ -219,8 +219,9 @@ result<void> redlock_backend::release(const grant& held, time_point deadline) {
   const unsigned n = servers_->n();
   const unsigned most_lost = n - servers_->q();
   // Released before: it is another's now, or nobody's, and the first answers
-  // need not tell which.
-  const bool again = was_released(owner);
+  // need not tell which. Asked anew each time, as another thread may release
+  // the same lease while this one waits.
+  const auto again = [&] { return was_released(owner); };
   freeing said;
   asking.run(
       [&] {
@@ -232,7 +233,7 @@ result<void> redlock_backend::release(const grant& held, time_point deadline) {
         }
         return said.freed >= servers_->q() ||
                (said.absent > most_lost &&
-                (!again || said.foreign >= servers_->q() ||
+                (!again() || said.foreign >= servers_->q() ||
                  said.freed + said.absent - said.foreign > most_lost));
       },
       deadline);
@@ -246,7 +247,7 @@ result<void> redlock_backend::release(const grant& held, time_point deadline) {
     }
   }
   if (said.absent > most_lost) {
-    if (again && said.foreign < servers_->q()) {
+    if (again() && said.foreign < servers_->q()) {
       return {};
     }
     return fail(errc::not_owner, "the lease is gone or another's")
