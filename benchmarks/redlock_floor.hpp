@@ -34,25 +34,25 @@ class quorum_by_hand {
     lock_ = "plain:{x}:lock:" + resource;
     owner_ = must(owner_id::generate()).str();
     std::vector<long long> got;
-    ask({"EVALSHA", detail::redis_scripts::redlock_acquire.sha1, "4", lock_,
-         counter, marker, "plain:{x}:note", owner_, "60000", "bench:1", "plain",
-         owner_},
+    ask({"EVALSHA", detail::redis_scripts::redlock_acquire.sha1, "4", counter,
+         marker, "plain:{x}:note", lock_, "plain", owner_ + " 0 bench:1",
+         "60000"},
         [&](const redisReply& r) {
-          if (r.elements != 2) {
+          if (r.elements != 1 || r.element[0]->integer == 0) {
             stop("plain: not granted");
           }
-          got.push_back(r.element[1]->integer);
+          got.push_back(r.element[0]->integer);
         });
     const auto middle = got.begin() + static_cast<long>(all_.size() / 2);
     std::nth_element(got.begin(), middle, got.end());
     token_ = *middle;
   }
   void release() {
-    ask({"EVALSHA", detail::redis_scripts::redlock_release.sha1, "3", lock_,
-         counter, marker, owner_, "plain:{x}:free", std::to_string(token_),
-         "plain"},
+    ask({"EVALSHA", detail::redis_scripts::redlock_release.sha1, "3", counter,
+         marker, lock_, "plain", owner_, "plain:{x}:free",
+         std::to_string(token_)},
         [](const redisReply& r) {
-          if (r.integer != 1) {
+          if (r.elements != 1 || r.element[0]->integer != 1) {
             stop("plain: not released");
           }
         });
@@ -74,13 +74,13 @@ class quorum_by_hand {
     };
     ask_for_all(callers, [&](hand& c, std::size_t i) {
       c.append({"EVALSHA", detail::redis_scripts::redlock_acquire.sha1, "4",
-                lock(i), counter, marker, "plain:{x}:note", owners[i], "60000",
-                "bench:1", "plain", owners[i]});
+                counter, marker, "plain:{x}:note", lock(i), "plain",
+                owners[i] + " 0 bench:1", "60000"});
     });
     ask_for_all(callers, [&](hand& c, std::size_t i) {
       c.append({"EVALSHA", detail::redis_scripts::redlock_release.sha1, "3",
-                lock(i), counter, marker, owners[i], "plain:{x}:free", "1",
-                "plain"});
+                counter, marker, lock(i), "plain", owners[i], "plain:{x}:free",
+                "1"});
     });
   }
 

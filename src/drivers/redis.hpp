@@ -27,6 +27,8 @@
 //
 // Commands are sent only on a connection that is ready, and belong to it: what
 // was built for one connection (with its `run_id`) never travels on another.
+// They travel in the order in which they were sent; only runs of a batch
+// (redis_batch.hpp) may overtake what has another subject.
 //
 // Thread safety: everything behind one mutex, held by a session except while
 // it waits. Nodes live as long as their loop. Not for use after fork().
@@ -47,6 +49,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "redis_batch.hpp"
 #include "redis_reply.hpp"
 #include "redis_stream.hpp"
 #include "redis_url.hpp"
@@ -90,15 +93,28 @@ class call {
     return state_ != fate::pending;
   }
   // Requires: state() == fate::replied.
-  [[nodiscard]] reply_view answer() const noexcept { return answer_.view(); }
+  [[nodiscard]] reply_view answer() const noexcept { return view_; }
 
  private:
   friend class node;
-  std::string bytes_;
+  [[nodiscard]] bool joins(const call& first) const noexcept {
+    return head_ == first.head_ && form_ == first.form_;
+  }
+  [[nodiscard]] bool concerns(const script_part& part) const noexcept;
+  void become(fate state) noexcept;
+
+  std::string bytes_;  // of a run: empty until it is written
   std::size_t written_{0};
   time_point sent_at_;
   fate state_{fate::pending};
+  reply_view view_;
   reply answer_;
+  // Of the run of a script for many.
+  std::shared_ptr<const script_head> head_;
+  std::shared_ptr<const script_part> part_;
+  script_form form_{script_form::by_hash};
+  std::vector<std::shared_ptr<call>> joined_;  // travel with this one
+  std::shared_ptr<const call> carrier_;        // has the answer of this one
 };
 using ticket = std::shared_ptr<const call>;
 
@@ -159,6 +175,9 @@ class node {
 
   // Never fails: see the ticket. `not_sent` at once unless ready.
   ticket send(session& in, command what);
+  // One run of a script for many.
+  ticket send(session& in, std::shared_ptr<const script_head> head,
+              std::shared_ptr<const script_part> part, script_form form);
   // Takes a command back. `not_sent` if that was possible; else `unknown`, and
   // the ticket may still settle later.
   fate withdraw(session& in, const ticket& what);
@@ -191,6 +210,9 @@ class node {
   void judge_greeting();
   void lose(const error& why);
   void push(std::shared_ptr<call> what);
+  ticket send(std::shared_ptr<call> one);
+  void gather();
+  [[nodiscard]] bool take(const std::shared_ptr<call>& c, reply answer);
   void flush();
   void read_answers();
   void settle_front(reply answer);
@@ -220,7 +242,8 @@ class node {
 
   std::deque<std::shared_ptr<call>> unsent_;
   std::deque<std::shared_ptr<call>> unanswered_;
-  bool full_{false};  // what is left of unsent_ waits for room
+  std::size_t pending_{0};  // the commands in both, those that joined as well
+  bool full_{false};        // what is left of unsent_ waits for room
   std::uint64_t writes_{0};
 
   time_point give_up_at_{};   // until the connection is ready

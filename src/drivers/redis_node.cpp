@@ -230,13 +230,14 @@ void node::lose(const error& why) {
   stream_.close();
   greeting_.clear();
   for (const auto& c : unsent_) {
-    c->state_ = fate::not_sent;
+    c->become(fate::not_sent);
   }
   for (const auto& c : unanswered_) {
-    c->state_ = fate::unknown;
+    c->become(fate::unknown);
   }
   unsent_.clear();
   unanswered_.clear();
+  pending_ = 0;
   trouble_ = fail(why.code(), fmt::format("{}: {}", name_, why.text()))
                  .backend(why.backend());
   auto pause = options_.first_pause * (1LL << std::min(failures_, 20U));
@@ -256,8 +257,20 @@ void node::drop(session& /*in*/, const error& why) {
 ticket node::send(session& /*in*/, command what) {
   auto one = std::make_shared<call>();
   one->bytes_ = std::move(what.bytes_);
-  if (phase_ != phase::ready ||
-      unsent_.size() + unanswered_.size() >= options_.most_unanswered) {
+  return send(std::move(one));
+}
+
+ticket node::send(session& /*in*/, std::shared_ptr<const script_head> head,
+                  std::shared_ptr<const script_part> part, script_form form) {
+  auto one = std::make_shared<call>();
+  one->head_ = std::move(head);
+  one->part_ = std::move(part);
+  one->form_ = form;
+  return send(std::move(one));
+}
+
+ticket node::send(std::shared_ptr<call> one) {
+  if (phase_ != phase::ready || pending_ >= options_.most_unanswered) {
     one->state_ = fate::not_sent;
     return one;
   }
@@ -267,13 +280,16 @@ ticket node::send(session& /*in*/, command what) {
 
 void node::push(std::shared_ptr<call> what) {
   unsent_.push_back(std::move(what));
+  ++pending_;
 }
 
 fate node::withdraw(session& /*in*/, const ticket& what) {
   const auto at = std::find(unsent_.begin(), unsent_.end(), what);
-  if (at != unsent_.end() && (*at)->written_ == 0) {
+  // What others have joined stays.
+  if (at != unsent_.end() && (*at)->written_ == 0 && (*at)->joined_.empty()) {
     (*at)->state_ = fate::not_sent;
     unsent_.erase(at);
+    --pending_;
   }
   return what->settled() ? what->state() : fate::unknown;
 }
@@ -283,6 +299,7 @@ void node::flush() {
     return;
   }
   full_ = false;
+  gather();
   while (!unsent_.empty() || stream_.congested()) {
     std::array<iovec, 64> parts;  // NOLINT: filled below
     std::size_t count = 0;
@@ -314,6 +331,7 @@ void node::flush() {
       if (options_.on_push && phase_ == phase::ready) {
         // The answers of a listening connection come in no order.
         c.state_ = fate::unknown;
+        --pending_;
       } else {
         unanswered_.push_back(unsent_.front());
       }
@@ -329,6 +347,7 @@ void node::flush() {
 
 void node::read_answers() {
   const auto more = stream_.read();
+  const auto moment = loop_.now();
   for (;;) {
     auto answer = stream_.next_reply();
     if (!answer) {
@@ -337,7 +356,7 @@ void node::read_answers() {
     if (*answer == nullptr) {
       break;
     }
-    last_heard_ = loop_.now();
+    last_heard_ = moment;
     settle_front(reply{*answer});
     if (phase_ == phase::down) {
       return;
@@ -359,10 +378,13 @@ void node::settle_front(reply answer) {
                     : fail(errc::misconfigured,
                            "the server sent an answer to nothing"));
   }
-  auto& c = *unanswered_.front();
-  c.answer_ = std::move(answer);
-  c.state_ = fate::replied;
+  const auto c = std::move(unanswered_.front());
   unanswered_.pop_front();
+  if (!take(c, std::move(answer))) {
+    return lose(fail(errc::misconfigured,
+                     "the server answered a script with "
+                     "something else than its list"));
+  }
   if (phase_ == phase::ready) {
     failures_ = 0;
   } else {

@@ -7,10 +7,10 @@
 #pragma once
 
 #include <initializer_list>
+#include <memory>
 #include <span>
 #include <string_view>
 
-#include "embedded_text.hpp"
 #include "redis.hpp"
 
 namespace lastdoor::redis_driver {
@@ -20,15 +20,24 @@ class script_call {
   using words = std::initializer_list<std::string_view>;
 
   // Requires: `script` outlives this.
-  script_call(const detail::embedded_text& script, words keys, words arguments);
+  script_call(const detail::embedded_text& script, words keys, words arguments)
+      : script_call{script, std::span{keys.begin(), keys.size()},
+                    std::span{arguments.begin(), arguments.size()}} {}
   // The same with as many as it takes.
   script_call(const detail::embedded_text& script,
               std::span<const std::string_view> keys,
-              std::span<const std::string_view> arguments);
+              std::span<const std::string_view> arguments)
+      : script_call{std::make_shared<const script_head>(script_head{
+                        &script, formed_words{keys}, formed_words{arguments}}),
+                    nullptr} {}
+  // One run of a script for many (redis_batch.hpp). The answer is its own.
+  script_call(std::shared_ptr<const script_head> head,
+              std::shared_ptr<const script_part> part)
+      : head_{std::move(head)}, part_{std::move(part)} {}
 
-  void send(session& in, node& to);
+  void send(session& in, node& to) { send(in, to, script_form::by_hash); }
   // For those who do not stay for the answer: the text at once.
-  void send_text(session& in, node& to);
+  void send_text(session& in, node& to) { send(in, to, script_form::by_text); }
 
   // For session::wait: true when there is nothing more to wait for.
   bool step(session& in);
@@ -45,16 +54,14 @@ class script_call {
   // Requires: it was sent.
   [[nodiscard]] const ticket& sent() const noexcept { return ticket_; }
 
-  // The command with the text in place of the hash.
-  [[nodiscard]] command text_form() const;
-
  private:
-  const detail::embedded_text* script_;
-  std::size_t words_;
-  std::string tail_;  // the words after the hash, in the form of the protocol
+  void send(session& in, node& to, script_form form);
+
+  std::shared_ptr<const script_head> head_;
+  std::shared_ptr<const script_part> part_;  // null: the head is all
   node* node_{nullptr};
   ticket ticket_;
-  bool by_text_{false};
+  script_form form_{script_form::by_hash};
 };
 
 }  // namespace lastdoor::redis_driver

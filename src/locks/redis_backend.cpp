@@ -355,10 +355,11 @@ void redis_backend::send_strays(driver::session& in) {
   forget_finished_strays();
   for (auto& s : strays_) {
     if (s.sent == nullptr || s.sent->settled()) {
-      const driver::script_call call{
+      driver::script_call call{
           scripts::redis_release, {s.key}, {s.owner, s.channel}};
       // By its text: nobody is there to hear that the hash is unknown.
-      s.sent = node_.send(in, call.text_form());
+      call.send_text(in, node_);
+      s.sent = call.sent();
     }
   }
 }

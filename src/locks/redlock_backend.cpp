@@ -136,8 +136,8 @@ void redlock_backend::undo(driver::session& in, const round& votes,
   const auto until = servers_->now() + request.ttl + call_timeout();
   for (unsigned k = 0; k < servers_->n(); ++k) {
     const bool on_its_way = votes.of(k) == round::state::asked;
-    const bool refused = votes.of(k) == round::state::answered &&
-                         votes.answer(k)[0].text() != "granted";
+    const bool refused =
+        votes.of(k) == round::state::answered && !votes.answer(k).is_integer();
     if (on_its_way || (votes.may_have(k) && !refused)) {
       auto& s = servers_->at(k);
       servers_->add_stray(s,
@@ -197,9 +197,7 @@ result<time_point> redlock_backend::renew(const grant& held, duration ttl,
 }
 
 void redlock_backend::remember_released(const std::string& owner) {
-  if (!was_released(owner)) {
-    released_[next_released_++ % released_.size()] = owner;
-  }
+  released_[next_released_++ % released_.size()] = owner;
 }
 
 bool redlock_backend::was_released(const std::string& owner) const noexcept {
@@ -212,10 +210,9 @@ result<void> redlock_backend::release(const grant& held, time_point deadline) {
   const auto& owner = held.owner().str();
   driver::session in{servers_->loop()};
   const auto value = held.token().value() / redlock::places;
+  const auto own = servers_->release_part(resource, owner, value);
   round asking{*servers_, in};
-  asking.ask_all([&](server& s) {
-    return servers_->release_call(s, resource, owner, value);
-  });
+  asking.ask_all([&](server& s) { return servers_->release_call(s, own); });
   const unsigned n = servers_->n();
   const unsigned most_lost = n - servers_->q();
   // Released before: it is another's now, or nobody's, and the first answers
@@ -286,10 +283,9 @@ result<void> redlock_backend::let_go(const grant& held, time_point deadline) {
   {
     driver::session in{servers_->loop()};
     const auto value = held.token().value() / redlock::places;
+    const auto own = servers_->release_part(resource, owner, value);
     round telling{*servers_, in};
-    telling.ask_all([&](server& s) {
-      return servers_->release_call(s, resource, owner, value);
-    });
+    telling.ask_all([&](server& s) { return servers_->release_call(s, own); });
     telling.advance();
     unsigned told = 0;
     for (unsigned k = 0; k < servers_->n(); ++k) {

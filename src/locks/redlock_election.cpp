@@ -41,16 +41,14 @@ election::election(servers& all, driver::session& in,
       busy_for_(all_.n(), -1),
       seen_(all_.n(), false) {
   const auto lock = all_.names().lock(request.resource.str());
+  // The number that a lock has with one server has no meaning here.
+  const auto value =
+      fmt::format("{} 0 {}", request.owner.str(),
+                  std::string_view{request.holder}.substr(0, longest_holder));
   const auto ttl = ttl_text(request.ttl);
-  votes_.ask_all([this, lock, ttl](server& s) {
-    const auto& mine = all_.marker_of(s);
-    return driver::script_call{
-        scripts::redlock_acquire,
-        {lock, all_.names().counter, all_.names().marker, all_.names().note},
-        {request_.owner.str(), ttl,
-         std::string_view{request_.holder}.substr(0, longest_holder), mine,
-         request_.owner.str()}};  // a note that nobody has set before
-  });
+  const auto own = std::make_shared<const driver::script_part>(
+      driver::script_part{{lock}, {value, ttl}});
+  votes_.ask_all([&all, own](server& s) { return all.vote_call(s, own); });
 }
 
 bool election::step() {
@@ -88,6 +86,11 @@ void election::take(unsigned k) {
   }
   auto& s = all_.at(k);
   const auto answer = votes_.answer(k);
+  if (answer.is_integer()) {
+    all_.note_admitted(s);
+    answers_[k] = answer.integer();
+    return;
+  }
   const auto verdict = answer[0].text();
   if (verdict == "forgot") {
     auto ok = all_.note_forgot(s, answer[1].text(), answer[2].text());
@@ -116,9 +119,7 @@ void election::take(unsigned k) {
     return;
   }
   all_.note_admitted(s);
-  if (verdict == "granted") {
-    answers_[k] = answer[1].integer();
-  } else if (verdict == "busy") {
+  if (verdict == "busy") {
     busy_for_[k] = std::max<std::int64_t>(answer[1].integer(), 0);
     if (const auto value = parse_value(answer[2].text())) {
       holder_ = value->holder;

@@ -1,29 +1,43 @@
--- Frees the lease of one owner, and nobody else's; raises the counter of a
--- server that fell behind what was granted, on the way.
+-- Frees leases, each for its owner and nobody else; raises the counter of a
+-- server that fell behind what was granted, on the way. For many callers at
+-- once: a list, an answer for each.
 -- 1: freed; 0: there is no lease; -1: it is another's.
 --
--- KEYS  1 lock  2 counter  3 marker
--- ARGV  1 owner  2 channel on which waiters listen  3 value, 0: nothing to
---       raise  4 marker of this server
+-- KEYS  1 counter  2 marker, then of each caller: lock
+-- ARGV  1 marker of this server, then of each caller: owner; channel on which
+--       waiters listen; value, 0: nothing to raise
 --
 -- A key of another type is none to MGET: not a lease of ours, at any rate.
-local seen = redis.call('MGET', KEYS[1], KEYS[2], KEYS[3])
-local held, counter = seen[1], seen[2]
-if counter and ARGV[3] ~= '0' and seen[3] == ARGV[4] then
+local seen = redis.call('MGET', unpack(KEYS))
+local counter = seen[1]
+local highest = 0
+local answers, freed, gone = {}, {}, {}
+
+for i = 1, #KEYS - 2 do
+  local lock, held, mine = KEYS[2 + i], seen[2 + i], ARGV[3 * i - 1] .. ' '
+  if not held or gone[lock] then
+    answers[i] = 0
+  elseif string.sub(held, 1, #mine) ~= mine then
+    answers[i] = -1
+  else
+    answers[i] = 1
+    freed[#freed + 1] = lock
+    gone[lock] = true
+    -- Only a hint: a user without rights on the channel must not lose the
+    -- answer.
+    redis.pcall('PUBLISH', ARGV[3 * i], '')
+  end
+  highest = math.max(highest, tonumber(ARGV[3 * i + 1]))
+end
+if #freed > 0 then
+  redis.call('DEL', unpack(freed))
+end
+
+if counter and highest > 0 and seen[2] == ARGV[1] then
   local count = tonumber(counter)
-  if count and count < tonumber(ARGV[3])
-      and string.find(counter, '^%d+$') then
-    redis.call('SET', KEYS[2], ARGV[3])
+  if count and count < highest and string.find(counter, '^%d+$') then
+    -- A server without memory for it frees nevertheless.
+    redis.pcall('SET', KEYS[1], string.format('%.0f', highest))
   end
 end
-if not held then
-  return 0
-end
-local mine = ARGV[1] .. ' '
-if string.sub(held, 1, #mine) ~= mine then
-  return -1
-end
-redis.call('DEL', KEYS[1])
--- Only a hint: a user without rights on the channel must not lose the answer.
-redis.pcall('PUBLISH', ARGV[2], '')
-return 1
+return answers

@@ -145,6 +145,12 @@ driver::ticket round::let_go(unsigned place) {
   return p.call->sent();
 }
 
+const error& round::why(unsigned place) const {
+  static const error not_asked{errc::unavailable, "not asked"};
+  const auto& why = parts_[place].why;
+  return why ? *why : not_asked;
+}
+
 driver::reply_view round::answer(unsigned place) const {
   return parts_[place].call->answer();
 }

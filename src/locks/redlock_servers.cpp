@@ -16,8 +16,6 @@ using condition = driver::node::condition;
 
 namespace {
 
-// Beyond these the oldest are let go: their TTL ends them as well.
-constexpr std::size_t most_strays = 1024;
 // More unanswered commands than this: the server is suspected and not asked.
 constexpr std::size_t most_unanswered = 1024;
 // A readmission that fails is not tried with every call.
@@ -106,17 +104,48 @@ result<std::unique_ptr<servers>> servers::open(
   return made;
 }
 
-const std::string& servers::marker_of(server& s) const {
-  static const std::string unknown{"unknown"};
-  if (!known_) {
-    return unknown;
-  }
+void servers::know_memory(server& s) const {
   const auto& identity = s.node->identity();
   if (s.own_marker.empty() || s.own_marker_for != identity) {
-    s.own_marker = marker{*known_, s.place, identity}.text();
+    s.own_marker =
+        known_ ? marker{*known_, s.place, identity}.text() : "unknown";
     s.own_marker_for = identity;
+    s.vote = std::make_shared<driver::script_head>(
+        driver::script_head{&scripts::redlock_acquire,
+                            {names_.counter, names_.marker, names_.note},
+                            {s.own_marker}});
+    s.release = std::make_shared<driver::script_head>(
+        driver::script_head{&scripts::redlock_release,
+                            {names_.counter, names_.marker},
+                            {s.own_marker}});
   }
+}
+
+const std::string& servers::marker_of(server& s) const {
+  know_memory(s);
   return s.own_marker;
+}
+
+driver::script_call servers::vote_call(
+    server& s, std::shared_ptr<const driver::script_part> own) const {
+  know_memory(s);
+  return driver::script_call{s.vote, std::move(own)};
+}
+
+driver::script_call servers::release_call(
+    server& s, std::shared_ptr<const driver::script_part> own) const {
+  know_memory(s);
+  return driver::script_call{s.release, std::move(own)};
+}
+
+std::shared_ptr<const driver::script_part> servers::release_part(
+    const std::string& resource, const std::string& owner,
+    std::int64_t value) const {
+  const auto lock = names_.lock(resource);
+  const auto channel = names_.channel(resource);
+  const auto number = std::to_string(value);
+  return std::make_shared<driver::script_part>(
+      driver::script_part{{lock}, {owner, channel, number}});
 }
 
 void servers::set_known(cluster c) {
@@ -413,72 +442,6 @@ void servers::tend(driver::session& in, time_point until) {
   }
   tending_ = false;
   tend_again_at_ = now() + tend_pause;
-}
-
-// ---- what is left behind
-
-driver::script_call servers::release_call(server& s,
-                                          const std::string& resource,
-                                          const std::string& owner,
-                                          std::int64_t value) const {
-  const auto lock = names_.lock(resource);
-  const auto channel = names_.channel(resource);
-  const auto number = std::to_string(value);
-  const auto& mine = marker_of(s);
-  return driver::script_call{scripts::redlock_release,
-                             {lock, names_.counter, names_.marker},
-                             {owner, channel, number, mine}};
-}
-
-namespace {
-
-// Heard, and done.
-bool is_over(const stray& one, time_point moment) {
-  return one.until <= moment ||
-         (one.sent != nullptr && one.sent->state() == driver::fate::replied &&
-          !one.sent->answer().is_error());
-}
-
-}  // namespace
-
-void servers::add_stray(server& s, stray one) {
-  const auto moment = now();
-  while (!s.strays.empty() && (s.strays.size() >= most_strays ||
-                               is_over(s.strays.front(), moment))) {
-    s.strays.pop_front();
-  }
-  s.strays.push_back(std::move(one));
-}
-
-void servers::send_strays(driver::session& in, server& s) {
-  if (s.strays.empty() || s.node->now() != condition::ready) {
-    return;
-  }
-  const auto moment = now();
-  std::erase_if(s.strays,
-                [&](const stray& one) { return is_over(one, moment); });
-  for (auto& one : s.strays) {
-    if (one.sent == nullptr || one.sent->settled()) {
-      // By its text: nobody is there to hear that the hash is unknown.
-      one.sent = s.node->send(
-          in, release_call(s, one.resource, one.owner, 0).text_form());
-    }
-  }
-}
-
-// A release is often not waited for, and nobody would hear that the server
-// does not know its hash.
-void servers::greet(driver::session& in, server& s) {
-  if (s.greeted != s.node->generation()) {
-    s.greeted = s.node->generation();
-    s.node->send(in, {"SCRIPT", "LOAD", scripts::redlock_release.text});
-  } else if (s.strays.empty() || (s.strays.front().sent != nullptr &&
-                                  !s.strays.front().sent->settled())) {
-    // A server that is silent has many, all of them on their way: they are
-    // not looked through with every call.
-    return;
-  }
-  send_strays(in, s);
 }
 
 }  // namespace lastdoor::redlock

@@ -47,10 +47,12 @@ struct server {
   time_point since{};
   bool durable{false};  // forgets nothing and need not wait
 
-  // The marker of `cluster` and this memory, kept because every command
-  // carries it.
+  // The marker of `cluster` and this memory, and what every vote and every
+  // release carries with it.
   std::string own_marker;
   std::string own_marker_for;  // the identity
+  std::shared_ptr<const redis_driver::script_head> vote;
+  std::shared_ptr<const redis_driver::script_head> release;
 
   std::deque<stray> strays;  // oldest first
   std::uint64_t greeted{0};  // the connection that knows our release script
@@ -102,10 +104,8 @@ class round {
   [[nodiscard]] bool all_settled() const noexcept;
   // Requires: of(place) == answered; never an error of the server.
   [[nodiscard]] redis_driver::reply_view answer(unsigned place) const;
-  // Why it failed.
-  [[nodiscard]] const error& why(unsigned place) const {
-    return parts_[place].why;
-  }
+  // Why it failed, or was not asked.
+  [[nodiscard]] const error& why(unsigned place) const;
   // Leaves a command on its way, unwatched. Null when it was not asked.
   redis_driver::ticket let_go(unsigned place);
   // Whether it may have been carried out.
@@ -120,7 +120,7 @@ class round {
     state now{state::unasked};
     bool sent{false};
     time_point limit{};
-    error why{errc::unavailable, "not asked"};
+    std::optional<error> why;
   };
   bool advance_one(unsigned place, part& p, time_point now);
   void finish(part& p, error why, bool sent);
@@ -156,6 +156,14 @@ class servers {
 
   // The marker that the server has when it is admitted.
   [[nodiscard]] const std::string& marker_of(server& s) const;
+  // One run of the script for many; `own` is the same for all servers.
+  [[nodiscard]] redis_driver::script_call vote_call(
+      server& s, std::shared_ptr<const redis_driver::script_part> own) const;
+  [[nodiscard]] redis_driver::script_call release_call(
+      server& s, std::shared_ptr<const redis_driver::script_part> own) const;
+  [[nodiscard]] std::shared_ptr<const redis_driver::script_part> release_part(
+      const std::string& resource, const std::string& owner,
+      std::int64_t value) const;
 
   // Asks every server what it remembers. With `all`, waits for each as long
   // as `until`; else leaves when `enough` are known to be in order.
@@ -194,9 +202,6 @@ class servers {
   [[nodiscard]] std::optional<error> foreign(const server& s,
                                              std::string_view found) const;
 
-  [[nodiscard]] redis_driver::script_call release_call(
-      server& s, const std::string& resource, const std::string& owner,
-      std::int64_t value) const;
   void add_stray(server& s, stray one);
   void send_strays(redis_driver::session& in, server& s);
   // Called with each connection, before anything else is sent on it.
@@ -204,6 +209,8 @@ class servers {
 
  private:
   servers(std::unique_ptr<redis_driver::loop> where, redlock_options options);
+  // What every command carries is made once for each memory.
+  void know_memory(server& s) const;
 
   std::unique_ptr<redis_driver::loop> loop_;
   redlock_options options_;
