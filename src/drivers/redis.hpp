@@ -49,6 +49,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "adaptive_mutex.hpp"
 #include "redis_batch.hpp"
 #include "redis_reply.hpp"
 #include "redis_stream.hpp"
@@ -288,16 +289,17 @@ class loop {
   struct waiter;
   class sleeper;
   loop(std::shared_ptr<clock> time, std::shared_ptr<wake_up> bell);
+  using holding = std::unique_lock<detail::adaptive_mutex>;
   void write_gathered();
-  void leave(std::unique_lock<std::mutex>& lock) noexcept;
-  bool lead(std::unique_lock<std::mutex>& lock, waiter& me);
-  bool follow(std::unique_lock<std::mutex>& lock, waiter& me);
-  void turn(std::unique_lock<std::mutex>& lock, time_point until);
+  void leave(holding& lock) noexcept;
+  bool lead(holding& lock, waiter& me);
+  bool follow(holding& lock, waiter& me);
+  void turn(holding& lock, time_point until);
   void serve_followers();
 
   std::shared_ptr<clock> time_;
   std::shared_ptr<wake_up> bell_;
-  std::mutex mutex_;
+  detail::adaptive_mutex mutex_;
   std::vector<std::unique_ptr<node>> nodes_;
   std::vector<waiter*> followers_;
   std::vector<waiter*> served_;  // followers whose step is content, asleep yet
@@ -346,7 +348,7 @@ class session {
   bool wait_for(step_function step, void* state, time_point until);
 
   loop& loop_;
-  std::unique_lock<std::mutex> lock_;
+  loop::holding lock_;
 };
 
 }  // namespace lastdoor::redis_driver

@@ -117,7 +117,7 @@ void loop::write_gathered() {
 
 // Lets the lock go and wakes the next one: of those that are served, or to
 // lead. One at a time, as many would only queue for the lock.
-void loop::leave(std::unique_lock<std::mutex>& lock) noexcept {
+void loop::leave(holding& lock) noexcept {
   if (polling_ && changed_ && !rung_) {
     rung_ = true;
     bell_->ring();
@@ -150,7 +150,7 @@ bool session::wait_for(step_function step, void* state, time_point until) {
   return done;
 }
 
-bool loop::lead(std::unique_lock<std::mutex>& lock, waiter& me) {
+bool loop::lead(holding& lock, waiter& me) {
   led_ = true;
   // Also when memory runs out: the others must not wait for nobody.
   struct retire {
@@ -165,7 +165,7 @@ bool loop::lead(std::unique_lock<std::mutex>& lock, waiter& me) {
   return done;
 }
 
-bool loop::follow(std::unique_lock<std::mutex>& lock, waiter& me) {
+bool loop::follow(holding& lock, waiter& me) {
   write_gathered();
   const auto pause = time_left(me.until, now());
   me.thread = std::make_shared<sleeper>();
@@ -183,7 +183,7 @@ bool loop::follow(std::unique_lock<std::mutex>& lock, waiter& me) {
   return me.done;
 }
 
-void loop::turn(std::unique_lock<std::mutex>& lock, time_point until) {
+void loop::turn(holding& lock, time_point until) {
   write_gathered();
   polled_.clear();
   generations_.clear();
