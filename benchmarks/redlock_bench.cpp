@@ -269,7 +269,8 @@ class report {
         own.push_back(std::make_unique<quorum_by_hand>(five.ports()));
       }
       const auto name = [](int t) { return "resource-" + std::to_string(t); };
-      const auto how = fast(n * 20);
+      const auto how =
+          plan{how_.repetitions, std::max(how_.pairs, n * 100), n * 100};
       const auto one_service = [&](int /*from*/, int count) {
         return in_threads(n, count, [&](int t) { service.pair(name(t)); });
       };
