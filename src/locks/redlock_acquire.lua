@@ -25,6 +25,7 @@ if marker ~= ARGV[1] then
   return forgot(type(marker) == 'table' and '?' or marker or '')
 end
 
+-- What fails for one must not end the script: the others have their locks.
 local set = {}
 for i = 1, #KEYS - 3 do
   local lock = KEYS[3 + i]
@@ -35,7 +36,7 @@ for i = 1, #KEYS - 3 do
   else
     local held = redis.pcall('GET', lock)
     if type(held) == 'string' then
-      answers[i] = {'busy', redis.call('PTTL', lock), held}
+      answers[i] = {'busy', redis.pcall('PTTL', lock), held}
     elseif held and string.find(held.err, 'WRONGTYPE', 1, true) then
       answers[i] = {'foreign'}
     else
