@@ -10,7 +10,8 @@
 namespace lastdoor {
 
 // Starts a thread that takes no signals: the program's handlers run on the
-// program's own threads. Throws std::system_error when there is none to have.
+// program's own threads. (Threads inherit the mask of their maker.) Throws
+// std::system_error when there is none to have.
 template <class Function>
 std::thread background_thread(Function&& body) {
   sigset_t all;

@@ -8,8 +8,8 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <thread>
 
+#include "drivers/background_thread.hpp"
 #include "drivers/forks.hpp"
 #include "drivers/postgres_undertaker.hpp"
 
@@ -41,7 +41,7 @@ void cancel_in_background(PGconn* conn) noexcept {
   };
   if (++under_way <= cancels_max) {
     try {
-      std::thread{send}.detach();
+      background_thread(send).detach();
       return;
     } catch (const std::system_error&) {
       // No thread to be had: go without.

@@ -1,7 +1,6 @@
 #include "drivers/postgres_undertaker.hpp"
 
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +10,9 @@
 #include <mutex>
 #include <system_error>
 #include <thread>
+
+#include "drivers/background_thread.hpp"
+#include "drivers/event_bell.hpp"
 
 namespace lastdoor::postgres_driver {
 
@@ -75,14 +77,11 @@ class crew {
   crew(const crew&) = delete;
   crew& operator=(const crew&) = delete;
   ~crew() {
-    const std::uint64_t one = 1;
-    const auto n = ::write(stop_, &one, sizeof one);
-    static_cast<void>(n);
+    stop_.ring();
     for (auto& m : members_) {
       // A forked child has no threads to wait for.
       ::getpid() == process_ ? m.thread.join() : m.thread.detach();
     }
-    ::close(stop_);
   }
 
   void take(std::unique_ptr<last_will> connection, std::string sql,
@@ -100,13 +99,14 @@ class crew {
     }
     auto& mine = members_.emplace_back();
     try {
-      mine.thread = std::thread{[&mine, stop = stop_, sql = std::move(sql),
-                                 with = std::move(with),
-                                 connection = std::move(connection)]() mutable {
-        undo(connection->raw(), sql, with, stop);
-        connection.reset();
-        mine.done = true;
-      }};
+      mine.thread =
+          background_thread([&mine, stop = stop_.fd(), sql = std::move(sql),
+                             with = std::move(with),
+                             connection = std::move(connection)]() mutable {
+            undo(connection->raw(), sql, with, stop);
+            connection.reset();
+            mine.done = true;
+          });
     } catch (const std::system_error&) {
       members_.pop_back();
     }
@@ -117,10 +117,9 @@ class crew {
     std::thread thread;
     std::atomic<bool> done{false};
   };
-  crew()
-      : stop_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)}, process_{::getpid()} {}
+  crew() : process_{::getpid()} {}
 
-  const int stop_;
+  const event_bell stop_;
   const pid_t process_;
   std::mutex mutex_;
   std::list<member> members_;

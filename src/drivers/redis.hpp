@@ -50,6 +50,7 @@
 #include <vector>
 
 #include "adaptive_mutex.hpp"
+#include "event_bell.hpp"
 #include "redis_batch.hpp"
 #include "redis_reply.hpp"
 #include "redis_stream.hpp"
@@ -254,25 +255,9 @@ class node {
   unsigned failures_{0};
 };
 
-// A bell for a thread that sleeps in poll().
-class wake_up {
- public:
-  // `unavailable` when the process is out of file descriptors.
-  [[nodiscard]] static result<std::shared_ptr<wake_up>> make();
-  explicit wake_up(int fd) noexcept : fd_{fd} {}
-  wake_up(const wake_up&) = delete;
-  wake_up& operator=(const wake_up&) = delete;
-  ~wake_up();
-  void ring() const noexcept;
-  void silence() const noexcept;
-  [[nodiscard]] int fd() const noexcept { return fd_; }
-
- private:
-  int fd_;
-};
-
 class loop {
  public:
+  // `unavailable` when the process is out of file descriptors.
   [[nodiscard]] static result<std::unique_ptr<loop>> open(
       std::shared_ptr<clock> time);
   loop(const loop&) = delete;
@@ -288,7 +273,7 @@ class loop {
   friend class session;
   struct waiter;
   class sleeper;
-  loop(std::shared_ptr<clock> time, std::shared_ptr<wake_up> bell);
+  loop(std::shared_ptr<clock> time, std::shared_ptr<event_bell> bell);
   using holding = std::unique_lock<detail::adaptive_mutex>;
   void write_gathered();
   void leave(holding& lock) noexcept;
@@ -298,7 +283,7 @@ class loop {
   void serve_followers();
 
   std::shared_ptr<clock> time_;
-  std::shared_ptr<wake_up> bell_;
+  std::shared_ptr<event_bell> bell_;
   detail::adaptive_mutex mutex_;
   std::vector<std::unique_ptr<node>> nodes_;
   std::vector<waiter*> followers_;

@@ -1,6 +1,4 @@
 #include <semaphore.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -26,27 +24,6 @@ duration time_left(time_point until, time_point now) noexcept {
 }
 
 }  // namespace
-
-result<std::shared_ptr<wake_up>> wake_up::make() {
-  const int fd = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (fd < 0) {
-    return fail(errc::unavailable, "out of file descriptors");
-  }
-  return std::make_shared<wake_up>(fd);
-}
-
-wake_up::~wake_up() { ::close(fd_); }
-
-void wake_up::ring() const noexcept {
-  const std::uint64_t one = 1;
-  // Can only fail when the bell rings already.
-  static_cast<void>(::write(fd_, &one, sizeof one) > 0);
-}
-
-void wake_up::silence() const noexcept {
-  std::uint64_t count = 0;
-  static_cast<void>(::read(fd_, &count, sizeof count) > 0);
-}
 
 // Where one thread sleeps, once. It is woken by whoever has let the loop's lock
 // go, so that it finds the lock free. By then its time may have been up and
@@ -86,14 +63,14 @@ struct loop::waiter {
 };
 
 result<std::unique_ptr<loop>> loop::open(std::shared_ptr<clock> time) {
-  auto bell = wake_up::make();
-  if (!bell) {
-    return bell.error();
+  auto bell = std::make_shared<event_bell>();
+  if (!bell->works()) {
+    return fail(errc::unavailable, "out of file descriptors");
   }
-  return std::unique_ptr<loop>{new loop{std::move(time), std::move(*bell)}};
+  return std::unique_ptr<loop>{new loop{std::move(time), std::move(bell)}};
 }
 
-loop::loop(std::shared_ptr<clock> time, std::shared_ptr<wake_up> bell)
+loop::loop(std::shared_ptr<clock> time, std::shared_ptr<event_bell> bell)
     : time_{std::move(time)}, bell_{std::move(bell)} {}
 
 loop::~loop() = default;

@@ -1,14 +1,14 @@
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdint>
 #include <ctime>
 #include <lastdoor/clock.hpp>
 #include <system_error>
+
+#include "drivers/event_bell.hpp"
 
 namespace lastdoor {
 
@@ -38,13 +38,12 @@ timespec timespec_of(duration d) noexcept {
 // takes an interrupt, ten times what ringing the bell costs.
 class boot_alarm final : public alarm {
  public:
-  boot_alarm() : bell_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)} {
-    if (bell_ < 0) {
+  boot_alarm() {
+    if (!bell_.works()) {
       throw std::system_error{errno, std::generic_category(), "eventfd"};
     }
   }
   ~boot_alarm() override {
-    ::close(bell_);
     if (timer_ >= 0) {
       ::close(timer_);
     }
@@ -56,7 +55,7 @@ class boot_alarm final : public alarm {
     for (bool long_already = false;; long_already = true) {
       const time_point now = read_boot_time();
       if (now >= until) {
-        return silence();
+        return bell_.silence();
       }
       if (long_already && until > now + brief && set_timer(until)) {
         sleep(nullptr);
@@ -64,25 +63,15 @@ class boot_alarm final : public alarm {
         const auto pause = timespec_of(std::min(until, now + brief) - now);
         sleep(&pause);
       }
-      if (silence()) {
+      if (bell_.silence()) {
         return true;
       }
     }
   }
 
-  void ring() noexcept override {
-    const std::uint64_t one = 1;
-    // Can only fail when it rings already.
-    static_cast<void>(::write(bell_, &one, sizeof one) > 0);
-  }
+  void ring() noexcept override { bell_.ring(); }
 
  private:
-  // True when it had rung.
-  bool silence() const noexcept {
-    std::uint64_t count = 0;
-    return ::read(bell_, &count, sizeof count) > 0;
-  }
-
   // False without a descriptor for it: brief sleeps will do.
   bool set_timer(time_point at) noexcept {
     if (timer_ < 0) {
@@ -94,11 +83,11 @@ class boot_alarm final : public alarm {
 
   // Until the bell, the timer, the pause, or a signal.
   void sleep(const timespec* pause) const noexcept {
-    pollfd both[] = {{bell_, POLLIN, 0}, {timer_, POLLIN, 0}};
+    pollfd both[] = {{bell_.fd(), POLLIN, 0}, {timer_, POLLIN, 0}};
     ::ppoll(both, pause == nullptr ? 2 : 1, pause, nullptr);
   }
 
-  const int bell_;
+  const event_bell bell_;
   int timer_{-1};
 };
 

@@ -1,36 +1,15 @@
 #include "keeper.hpp"
 
 #include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <system_error>
 
+#include "drivers/background_thread.hpp"
 #include "lease_state.hpp"
 #include "service_core.hpp"
 
 namespace lastdoor::detail {
-
-namespace {
-
-// Threads inherit the mask of their maker: a signal must never be delivered
-// to one of ours, where the application does not expect its handlers to run.
-class signals_blocked {
- public:
-  signals_blocked() noexcept {
-    sigset_t all{};
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~signals_blocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  signals_blocked(const signals_blocked&) = delete;
-  signals_blocked& operator=(const signals_blocked&) = delete;
-
- private:
-  sigset_t before_{};
-};
-
-}  // namespace
 
 void keeper::worker::wake_for(time_point at) noexcept {
   if (bell && at < sleeps_until)
@@ -47,13 +26,12 @@ result<void> keeper::start(const std::shared_ptr<service_core>& core) {
       timer_.bell = core->time()->make_alarm();
     if (!renewer_.bell)
       renewer_.bell = core->time()->make_alarm();
-    const signals_blocked blocked;
     if (!timer_.thread.joinable()) {
-      timer_.thread = std::thread{
-          [this, core, &bell = *timer_.bell] { signal_losses(*core, bell); }};
+      timer_.thread = background_thread(
+          [this, core, &bell = *timer_.bell] { signal_losses(*core, bell); });
     }
-    renewer_.thread = std::thread{
-        [this, core, &bell = *renewer_.bell] { make_calls(*core, bell); }};
+    renewer_.thread = background_thread(
+        [this, core, &bell = *renewer_.bell] { make_calls(*core, bell); });
   } catch (const std::system_error& e) {
     return fail(errc::unavailable,
                 std::string{"cannot start to look after leases: "} + e.what());

@@ -2,14 +2,13 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <system_error>
 #include <vector>
 
+#include "drivers/background_thread.hpp"
 #include "locks/postgres_lease_table.hpp"
 
 namespace lastdoor {
@@ -37,8 +36,7 @@ postgres_wakeups::postgres_wakeups(postgres_driver::endpoint where,
       options_{std::move(options)},
       name_space_{std::move(name_space)},
       call_timeout_{call_timeout},
-      process_{::getpid()},
-      wake_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)} {}
+      process_{::getpid()} {}
 
 postgres_wakeups::~postgres_wakeups() {
   std::thread thread;
@@ -48,11 +46,8 @@ postgres_wakeups::~postgres_wakeups() {
     thread = std::move(thread_);
   }
   if (thread.joinable()) {
-    wake();
+    wake_.ring();
     thread.join();
-  }
-  if (wake_ >= 0) {
-    ::close(wake_);
   }
 }
 
@@ -60,7 +55,7 @@ std::shared_ptr<void> postgres_wakeups::watch(const std::string& resource,
                                               alarm& bell) {
   {
     const detail::locked lock{mutex_};
-    if (useless_ || stopping_ || wake_ < 0 || !start()) {
+    if (useless_ || stopping_ || !wake_.works() || !start()) {
       return nullptr;
     }
     bells_.emplace(resource, &bell);
@@ -68,7 +63,7 @@ std::shared_ptr<void> postgres_wakeups::watch(const std::string& resource,
       bell.ring();
     }
   }
-  wake();
+  wake_.ring();
   return {this, [resource, &bell](postgres_wakeups* self) {
             self->forget(resource, bell);
           }};
@@ -79,7 +74,7 @@ bool postgres_wakeups::start() {
     return true;
   }
   try {
-    thread_ = std::thread{[this] { run(); }};
+    thread_ = background_thread([this] { run(); });
     return true;
   } catch (const std::system_error&) {
     return false;
@@ -98,13 +93,7 @@ void postgres_wakeups::forget(const std::string& resource,
       bells_.erase(it);
     }
   }
-  wake();
-}
-
-void postgres_wakeups::wake() const noexcept {
-  const std::uint64_t one = 1;
-  const auto n = ::write(wake_, &one, sizeof one);
-  static_cast<void>(n);  // full: it is awake already
+  wake_.ring();
 }
 
 void postgres_wakeups::run() noexcept {
@@ -198,12 +187,11 @@ result<bool> postgres_wakeups::listen(connection& db) {
   }
   const bool idle = announced().empty();
   auto heard = db.notifications(
-      options_.time->now() + (idle ? linger : duration{1h}), wake_);
+      options_.time->now() + (idle ? linger : duration{1h}), wake_.fd());
   if (!heard) {
     return heard.error();
   }
-  std::uint64_t count = 0;
-  const bool woken = ::read(wake_, &count, sizeof count) > 0;
+  const bool woken = wake_.silence();
   for (const auto& payload : *heard) {
     const auto prefix = name_space_ + '/';
     if (payload.starts_with(prefix)) {
@@ -245,12 +233,10 @@ void postgres_wakeups::forget_announced() {
 }
 
 void postgres_wakeups::rest(duration at_most) const {
-  pollfd fd{wake_, POLLIN, 0};
+  pollfd fd{wake_.fd(), POLLIN, 0};
   const auto ms = std::chrono::ceil<std::chrono::milliseconds>(at_most);
   if (::poll(&fd, 1, static_cast<int>(ms.count())) > 0) {
-    std::uint64_t count = 0;
-    const auto n = ::read(wake_, &count, sizeof count);
-    static_cast<void>(n);
+    wake_.silence();
   }
 }
 

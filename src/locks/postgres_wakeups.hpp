@@ -14,6 +14,7 @@
 #include <string>
 #include <thread>
 
+#include "drivers/event_bell.hpp"
 #include "drivers/postgres.hpp"
 #include "locks/mutex.hpp"
 
@@ -41,7 +42,6 @@ class postgres_wakeups {
 
   [[nodiscard]] bool start() LASTDOOR_REQUIRES(mutex_);
   void forget(const std::string& resource, alarm& bell) noexcept;
-  void wake() const noexcept;
 
   void run() noexcept;
   // Null: look again later, or never.
@@ -60,7 +60,7 @@ class postgres_wakeups {
   const std::string name_space_;
   const duration call_timeout_;
   const pid_t process_;
-  const int wake_;  // an eventfd
+  const event_bell wake_;
 
   detail::mutex mutex_;
   std::multimap<std::string, alarm*, std::less<>> bells_

@@ -5,9 +5,11 @@
 #include <lastdoor/migrate.hpp>
 #include <lastdoor/testing/lock_contract_client.hpp>
 
+#include <csignal>
 #include <future>
 
 #include "locks/postgres_wakeups.hpp"
+#include "support/signals.hpp"
 #include "support/temp_pgbouncer.hpp"
 #include "support/temp_postgres.hpp"
 
@@ -132,6 +134,18 @@ TEST(PostgresWakeups, WhoComesWhileOthersListenLooksOnceMore) {
   const auto too = wakeups.watch("r", *late);
   EXPECT_TRUE(rings_within(*late, 60s));
   EXPECT_FALSE(rings_within(*first, 50ms));
+}
+
+TEST(PostgresWakeups, TheirThreadTakesNoSignals) {
+  LASTDOOR_NEEDS_POSTGRES();
+  const migrated_database db;
+  postgres_wakeups wakeups{
+      postgres_driver::parse_endpoint(db.url()).value(), {}, "default", 30s};
+  auto bell = boot_clock()->make_alarm();
+  const auto before = support::threads_that_take(SIGTERM);
+  const auto watching = wakeups.watch("r", *bell);
+  ASSERT_TRUE(bell->wait_until(boot_clock()->now() + 60s)) << "it is at work";
+  EXPECT_EQ(support::threads_that_take(SIGTERM), before);
 }
 
 TEST(PostgresWakeups, BehindAPoolerWaitersPoll) {

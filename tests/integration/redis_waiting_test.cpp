@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <csignal>
 #include <thread>
 #include <vector>
 
 #include "support/redis_client.hpp"
+#include "support/signals.hpp"
 #include "support/tcp_proxy.hpp"
 #include "support/temp_redis.hpp"
 
@@ -60,6 +62,15 @@ TEST_F(RedisWaiting, WhoComesWhileOthersListenLooksOnceMore) {
   const auto too = waiter.backend().watch(r(), *late);
   EXPECT_TRUE(rings(*late));
   EXPECT_FALSE(bell->wait_until(boot_clock()->now() + 50ms));
+}
+
+TEST_F(RedisWaiting, ItsThreadTakesNoSignals) {
+  redis_client waiter{server().url()};
+  auto bell = boot_clock()->make_alarm();
+  const auto before = threads_that_take(SIGTERM);
+  const auto watching = waiter.backend().watch(r(), *bell);
+  ASSERT_TRUE(rings(*bell)) << "it is at work";
+  EXPECT_EQ(threads_that_take(SIGTERM), before);
 }
 
 TEST_F(RedisWaiting, BellIsSilentOnceNobodyWatches) {

@@ -231,6 +231,18 @@ void check_clocks(const tree& files, findings& out) {
   }
 }
 
+void check_threads(const tree& files, findings& out) {
+  static const std::regex start(R"(\bstd::j?thread\s*[({])");
+  for (const source_file& file : files) {
+    if (is_cpp(file) && under(file, {"src/"}) &&
+        file.path != "src/drivers/background_thread.hpp") {
+      find_lines(file, code_only(file.text), start,
+                 {{}, 0, "thread", "background_thread() takes no signals"},
+                 out);
+    }
+  }
+}
+
 // ---- What must be there ---------------------------------------------------
 
 // The words of a CMake file, comments left out.
@@ -354,6 +366,7 @@ findings check(const tree& files) {
   check_function_length(files, out);
   check_words(files, out);
   check_drivers(files, out);
+  check_threads(files, out);
   check_clocks(files, out);
   check_lists(files, out);
   check_migrations(files, out);

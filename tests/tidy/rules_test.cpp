@@ -151,6 +151,18 @@ TEST(Tidy, NamesADriverInAPublicHeaderOrInFencing) {
   }
 }
 
+TEST(Tidy, NamesAThreadThatMayTakeTheProgramsSignals) {
+  for (const char* text :
+       {"std::thread{f}.detach();\n", "member_ = std::jthread( f );\n"}) {
+    EXPECT_THAT(check_with({"src/fencing/a.cpp", text}),
+                ElementsAre(finding_of("thread", 1)));
+    EXPECT_THAT(check_with({"src/drivers/background_thread.hpp", text}),
+                IsEmpty());
+  }
+  EXPECT_THAT(check_with({"src/fencing/a.cpp", "std::thread thread_;\n"}),
+              IsEmpty());
+}
+
 TEST(Tidy, NamesClocksChanceAndSleepOutsideTheClockFiles) {
   for (const char* call :
        {"std::chrono::system_clock::now();", "std::rand();", "x = rand();",

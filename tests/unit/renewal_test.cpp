@@ -1,9 +1,12 @@
 // Keeping a lease, and being told that it is lost.
 #include <gtest/gtest.h>
 
+#include <csignal>
+
 #include <lastdoor/testing/matchers.hpp>
 
 #include "support/lease_bench.hpp"
+#include "support/signals.hpp"
 
 namespace lastdoor {
 namespace {
@@ -362,6 +365,14 @@ TEST(Renewal, ABackendThatThrowsIsAFailedRenewal) {
   b.time->advance(1min);
   EXPECT_THAT(held.check(), IsOk());
   EXPECT_EQ(b.told->count(event_kind::renew_failed), 1);
+}
+
+TEST(Threads, TakeNoSignals) {
+  const auto before = support::threads_that_take(SIGTERM);
+  lease_bench b;
+  auto held = b.acquire({.ttl = 10s}).value();
+  b.time->settle();
+  EXPECT_EQ(support::threads_that_take(SIGTERM), before);
 }
 
 TEST(Threads, SleepForEverWhenNothingIsHeld) {
