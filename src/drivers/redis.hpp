@@ -97,26 +97,33 @@ class call {
   // Requires: state() == fate::replied.
   [[nodiscard]] reply_view answer() const noexcept { return view_; }
 
+  // It is an error, and may be that of another run which travelled with this
+  // one: what a user may not touch, for one.
+  [[nodiscard]] bool refused_together() const noexcept {
+    return refused_together_;
+  }
+
  private:
   friend class node;
-  [[nodiscard]] bool joins(const call& first) const noexcept {
-    return head_ == first.head_ && form_ == first.form_;
-  }
+  [[nodiscard]] bool joins(const call& first) const noexcept;
   [[nodiscard]] bool concerns(const script_part& part) const noexcept;
+  void take_along(std::shared_ptr<call> one) noexcept;
   void become(fate state) noexcept;
 
   std::string bytes_;  // of a run: empty until it is written
   std::size_t written_{0};
-  time_point sent_at_;
+  time_point sent_at_;  // or when the last of it so far was written
   fate state_{fate::pending};
+  bool refused_together_{false};
   reply_view view_;
   reply answer_;
-  // Of the run of a script for many.
-  std::shared_ptr<const script_head> head_;
-  std::shared_ptr<const script_part> part_;
-  script_form form_{script_form::by_hash};
-  std::vector<std::shared_ptr<call>> joined_;  // travel with this one
-  std::shared_ptr<const call> carrier_;        // has the answer of this one
+
+  // Of a script for many: the first run takes others along, in a chain.
+  script_run run_;
+  std::size_t runs_{1};
+  std::shared_ptr<call> next_;
+  call* last_{this};
+  std::shared_ptr<const call> carrier_;  // has the answer of this one
 };
 using ticket = std::shared_ptr<const call>;
 
@@ -178,8 +185,7 @@ class node {
   // Never fails: see the ticket. `not_sent` at once unless ready.
   ticket send(session& in, command what);
   // One run of a script for many.
-  ticket send(session& in, std::shared_ptr<const script_head> head,
-              std::shared_ptr<const script_part> part, script_form form);
+  ticket send(session& in, script_run what);
   // Takes a command back. `not_sent` if that was possible; else `unknown`, and
   // the ticket may still settle later.
   fate withdraw(session& in, const ticket& what);
@@ -215,6 +221,7 @@ class node {
   ticket send(std::shared_ptr<call> one);
   void gather();
   [[nodiscard]] bool take(const std::shared_ptr<call>& c, reply answer);
+  [[nodiscard]] const call* oldest() const noexcept;
   void flush();
   void read_answers();
   void settle_front(reply answer);

@@ -1,6 +1,7 @@
 #include "redis_batch.hpp"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "redis.hpp"
@@ -58,53 +59,72 @@ std::string batch_bytes(script_form form, const script_head& head,
 
 // ---- the way of a batch through a node
 
+bool call::joins(const call& first) const noexcept {
+  return run_.head == first.run_.head && run_.form == first.run_.form &&
+         !run_.alone && !first.run_.alone && runs_ == 1;
+}
+
 bool call::concerns(const script_part& part) const noexcept {
-  return part_->subject == part.subject ||
-         std::any_of(joined_.begin(), joined_.end(), [&](const auto& run) {
-           return run->part_->subject == part.subject;
-         });
+  for (const auto* run = this; run != nullptr; run = run->next_.get()) {
+    if (run->run_.part->subject == part.subject) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void call::take_along(std::shared_ptr<call> one) noexcept {
+  last_->next_ = std::move(one);
+  last_ = last_->next_.get();
+  ++runs_;
 }
 
 void call::become(fate state) noexcept {
   state_ = state;
-  for (const auto& run : joined_) {
+  for (auto run = std::move(next_); run != nullptr;) {
     run->state_ = state;
+    run = std::exchange(run->next_, nullptr);
   }
-  joined_.clear();
+  last_ = this;
+  runs_ = 1;
 }
 
 // What was not begun to be written joins the first run of its kind. It thereby
 // overtakes what stands behind that one, but never what has the same subject,
-// nor a command that is no run.
+// nor a command that is no run. Throws nothing before all is in order.
 void node::gather() {
-  std::vector<call*> open;  // that may be joined
+  std::array<call*, 8> open{};  // that may be joined
+  std::size_t n = 0;
   std::erase_if(unsent_, [&](const std::shared_ptr<call>& one) {
-    if (one->head_ == nullptr || !one->bytes_.empty()) {
-      open.clear();  // nothing overtakes it
+    if (one->run_.head == nullptr || !one->bytes_.empty()) {
+      n = 0;  // nothing overtakes it
       return false;
     }
-    const auto first = std::find_if(open.begin(), open.end(),
-                                    [&](call* c) { return one->joins(*c); });
-    if (first != open.end()) {
-      const auto concerned = [&](call* c) { return c->concerns(*one->part_); };
-      if ((*first)->joined_.size() + 1 < most_runs &&
-          std::none_of(first + 1, open.end(), concerned)) {
-        (*first)->joined_.push_back(one);
+    const auto end = open.begin() + n;
+    const auto first = std::find_if(
+        open.begin(), end, [&](const call* c) { return one->joins(*c); });
+    if (first != end) {
+      if ((*first)->runs_ < most_runs &&
+          std::none_of(first + 1, end, [&](const call* c) {
+            return c->concerns(*one->run_.part);
+          })) {
+        (*first)->take_along(one);
         return true;
       }
-      open.clear();
+      n = 0;
     }
-    open.push_back(one.get());
+    n = n < open.size() ? n : 0;
+    open[n++] = one.get();
     return false;
   });
   std::vector<const script_part*> parts;
   for (const auto& c : unsent_) {
     if (c->bytes_.empty()) {
-      parts.assign(1, c->part_.get());
-      for (const auto& run : c->joined_) {
-        parts.push_back(run->part_.get());
+      parts.clear();
+      for (const auto* run = c.get(); run != nullptr; run = run->next_.get()) {
+        parts.push_back(run->run_.part.get());
       }
-      c->bytes_ = batch_bytes(c->form_, *c->head_, parts);
+      c->bytes_ = batch_bytes(c->run_.form, *c->run_.head, parts);
     }
   }
 }
@@ -112,19 +132,21 @@ void node::gather() {
 // One command without a list, or a list with an answer for each run. False
 // when it is neither.
 bool node::take(const std::shared_ptr<call>& c, reply answer) {
-  pending_ -= 1 + c->joined_.size();
+  pending_ -= c->runs_;
   c->answer_ = std::move(answer);
   const auto whole = c->answer_.view();
-  const bool listed = c->head_ != nullptr && !whole.is_error();
-  if (listed && whole.size() != 1 + c->joined_.size()) {
+  const bool listed = c->run_.head != nullptr && !whole.is_error();
+  if (listed && whole.size() != c->runs_) {
     c->become(fate::unknown);
     return false;
   }
-  c->view_ = listed ? whole[0] : whole;
-  for (std::size_t i = 0; i < c->joined_.size(); ++i) {
-    auto& run = *c->joined_[i];
-    run.view_ = listed ? whole[i + 1] : whole;
-    run.carrier_ = c;
+  std::size_t place = 0;
+  for (auto* run = c.get(); run != nullptr; run = run->next_.get()) {
+    run->view_ = listed ? whole[place++] : whole;
+    run->refused_together_ = whole.is_error() && c->runs_ > 1;
+    if (run != c.get()) {
+      run->carrier_ = c;
+    }
   }
   c->become(fate::replied);
   return true;

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <functional>
 #include <initializer_list>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -52,6 +53,13 @@ struct script_part {
 };
 
 enum class script_form : bool { by_hash, by_text };
+
+struct script_run {
+  std::shared_ptr<const script_head> head;
+  std::shared_ptr<const script_part> part;
+  script_form form{script_form::by_hash};
+  bool alone{false};  // travels with no other
+};
 
 // The command that runs the script for all of them. Keys: the head's, then
 // each part's; arguments likewise.

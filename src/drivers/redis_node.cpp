@@ -260,12 +260,9 @@ ticket node::send(session& /*in*/, command what) {
   return send(std::move(one));
 }
 
-ticket node::send(session& /*in*/, std::shared_ptr<const script_head> head,
-                  std::shared_ptr<const script_part> part, script_form form) {
+ticket node::send(session& /*in*/, script_run what) {
   auto one = std::make_shared<call>();
-  one->head_ = std::move(head);
-  one->part_ = std::move(part);
-  one->form_ = form;
+  one->run_ = std::move(what);
   return send(std::move(one));
 }
 
@@ -286,7 +283,7 @@ void node::push(std::shared_ptr<call> what) {
 fate node::withdraw(session& /*in*/, const ticket& what) {
   const auto at = std::find(unsent_.begin(), unsent_.end(), what);
   // What others have joined stays.
-  if (at != unsent_.end() && (*at)->written_ == 0 && (*at)->joined_.empty()) {
+  if (at != unsent_.end() && (*at)->written_ == 0 && (*at)->runs_ == 1) {
     (*at)->state_ = fate::not_sent;
     unsent_.erase(at);
     --pending_;
@@ -323,11 +320,11 @@ void node::flush() {
       auto& c = *unsent_.front();
       const auto step = std::min(left, c.bytes_.size() - c.written_);
       c.written_ += step;
+      c.sent_at_ = moment;
       left -= step;
       if (c.written_ < c.bytes_.size()) {
         break;
       }
-      c.sent_at_ = moment;
       if (options_.on_push && phase_ == phase::ready) {
         // The answers of a listening connection come in no order.
         c.state_ = fate::unknown;
@@ -416,9 +413,18 @@ time_point node::timer() const noexcept {
   if (phase_ != phase::ready) {
     return give_up_at_;
   }
-  return unanswered_.empty()
-             ? time_point::max()
-             : unanswered_.front()->sent_at_ + options_.silence_limit;
+  const auto* waits = oldest();
+  return waits != nullptr ? waits->sent_at_ + options_.silence_limit
+                          : time_point::max();
+}
+
+// The command that the server has not answered, or not even taken whole.
+const call* node::oldest() const noexcept {
+  if (!unanswered_.empty()) {
+    return unanswered_.front().get();
+  }
+  const bool begun = !unsent_.empty() && unsent_.front()->written_ > 0;
+  return begun ? unsent_.front().get() : nullptr;
 }
 
 void node::handle(short events) {

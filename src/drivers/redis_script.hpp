@@ -33,11 +33,20 @@ class script_call {
   // One run of a script for many (redis_batch.hpp). The answer is its own.
   script_call(std::shared_ptr<const script_head> head,
               std::shared_ptr<const script_part> part)
-      : head_{std::move(head)}, part_{std::move(part)} {}
+      : run_{std::move(head), std::move(part)} {}
 
-  void send(session& in, node& to) { send(in, to, script_form::by_hash); }
   // For those who do not stay for the answer: the text at once.
-  void send_text(session& in, node& to) { send(in, to, script_form::by_text); }
+  script_call& by_text() noexcept {
+    run_.form = script_form::by_text;
+    return *this;
+  }
+  // With no other run, one that may be refused for instance.
+  script_call& alone() noexcept {
+    run_.alone = true;
+    return *this;
+  }
+
+  void send(session& in, node& to);
 
   // For session::wait: true when there is nothing more to wait for.
   bool step(session& in);
@@ -55,13 +64,9 @@ class script_call {
   [[nodiscard]] const ticket& sent() const noexcept { return ticket_; }
 
  private:
-  void send(session& in, node& to, script_form form);
-
-  std::shared_ptr<const script_head> head_;
-  std::shared_ptr<const script_part> part_;  // null: the head is all
+  script_run run_;  // without a part: the head is all
   node* node_{nullptr};
   ticket ticket_;
-  script_form form_{script_form::by_hash};
 };
 
 }  // namespace lastdoor::redis_driver

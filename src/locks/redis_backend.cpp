@@ -358,7 +358,7 @@ void redis_backend::send_strays(driver::session& in) {
       driver::script_call call{
           scripts::redis_release, {s.key}, {s.owner, s.channel}};
       // By its text: nobody is there to hear that the hash is unknown.
-      call.send_text(in, node_);
+      call.by_text().send(in, node_);
       s.sent = call.sent();
     }
   }

@@ -63,12 +63,12 @@ if not first then
   end
 elseif last > 562949953421311 then
   trouble = {'exhausted'}
-elseif first < 1 then
+elseif last < 1 then
   trouble = {'damaged'}
 end
--- It was set to 1 or more once: the counter alone is gone, evicted or deleted.
--- What else is missing nobody knows.
-local lost = first == 1
+-- It was set to 1 or more once: the counter alone is gone, evicted or deleted,
+-- or was written by somebody else. What else is missing nobody knows.
+local lost = first and first <= 1 and last >= 1
 for k, i in ipairs(set) do
   answers[i] = trouble or first + k - 1
   if trouble or lost then

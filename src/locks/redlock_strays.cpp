@@ -13,11 +13,18 @@ namespace {
 // Beyond these the oldest are let go: their TTL ends them as well.
 constexpr std::size_t most_strays = 1024;
 
-// Heard, and done.
+bool is_answered(const stray& one) {
+  return one.sent != nullptr && one.sent->state() == driver::fate::replied;
+}
+
+// Heard, and done; or refused to a user who could not have set it either.
 bool is_over(const stray& one, time_point moment) {
-  return one.until <= moment ||
-         (one.sent != nullptr && one.sent->state() == driver::fate::replied &&
-          !one.sent->answer().is_error());
+  if (one.until <= moment || !is_answered(one)) {
+    return one.until <= moment;
+  }
+  const auto answer = one.sent->answer();
+  return !answer.is_error() || (driver::error_word(answer.text()) == "NOPERM" &&
+                                !one.sent->refused_together());
 }
 
 }  // namespace
@@ -42,7 +49,10 @@ void servers::send_strays(driver::session& in, server& s) {
     if (one.sent == nullptr || one.sent->settled()) {
       // By its text: nobody is there to hear that the hash is unknown.
       auto call = release_call(s, release_part(one.resource, one.owner, 0));
-      call.send_text(in, *s.node);
+      if (is_answered(one)) {
+        call.alone();
+      }
+      call.by_text().send(in, *s.node);
       one.sent = call.sent();
     }
   }

@@ -59,7 +59,7 @@ class RedisBatch : public redis_loop_test {
   // Sends all of them by text, so that the server need not know the script.
   void send(std::vector<script_call>& all) {
     for (auto& c : all) {
-      c.send_text(here(), n());
+      c.by_text().send(here(), n());
     }
   }
   bool wait(std::vector<script_call>& all) {
@@ -137,7 +137,7 @@ TEST_F(RedisBatch, OvertakesNothingOfItsOwnSubject) {
 TEST_F(RedisBatch, OvertakesNoOtherCommand) {
   const auto a = named("a");
   auto first = push(a, "x", "1");
-  first.send_text(here(), n());
+  first.by_text().send(here(), n());
   n().send(here(), {"RPUSH", "y", "2"});
   std::vector<script_call> all{push(a, "y", "3")};
   send(all);
@@ -177,6 +177,27 @@ TEST_F(RedisBatch, ErrorOfTheWholeIsTheErrorOfEach) {
   EXPECT_TRUE(all[0].answer().is_error());
   EXPECT_TRUE(all[1].answer().is_error());
   EXPECT_EQ(n().now(), node::condition::ready);
+}
+
+// The server looks at the rights to all keys of a call before it runs it.
+TEST_F(RedisBatch, RunThatIsForbiddenIsRefusedAlone) {
+  server().say({"ACL", "SETUSER", "half", "on", ">p", "~mine*", "+@all"});
+  talk_to(to("redis+unix://half:p@" + server().socket()));
+  const auto a = named("a");
+  std::vector<script_call> all{push(a, "mine", "1"), push(a, "theirs", "2"),
+                               push(a, "mine", "3")};
+  send(all);
+  EXPECT_TRUE(here().wait(
+      [&] {
+        return std::count_if(all.begin(), all.end(),
+                             [&](auto& c) { return c.step(here()); }) == 3;
+      },
+      in(10s)));
+  EXPECT_EQ(all[0].answer().integer(), 1);
+  EXPECT_TRUE(all[1].answer().text().starts_with("NOPERM"));
+  EXPECT_FALSE(all[1].sent()->refused_together());
+  EXPECT_EQ(all[2].answer().integer(), 2);
+  EXPECT_EQ(server().say({"LLEN", "mine"}), "2");
 }
 
 TEST_F(RedisBatch, ScriptWithoutAListEndsTheConnection) {

@@ -59,6 +59,21 @@ TEST_F(RedisDriver, CommandLeftUnansweredTooLongEndsTheConnection) {
   EXPECT_EQ(between.connections(), 2);
 }
 
+// More than the socket takes: what was begun waits for the server as well.
+TEST_F(RedisDriver, CommandThatIsNotTakenWholeEndsTheConnection) {
+  auto loop = new_loop();
+  auto options = to(server().tcp_url());
+  options.silence_limit = 300ms;
+  auto& n = loop->add(options);
+  session here{*loop};
+  ASSERT_EQ(connect(here, n), node::condition::ready);
+  server().pause();
+  const auto big = n.send(here, {"ECHO", std::string(64U << 20U, 'x')});
+  EXPECT_EQ(here.wait_for_answer(big, in(10s)), fate::not_sent);
+  EXPECT_EQ(n.now(), node::condition::down);
+  server().resume();
+}
+
 // Nobody drives between two calls. What came meanwhile is read before the
 // silence is judged.
 TEST_F(RedisDriver, AnswerThatNobodyReadIsNoSilence) {

@@ -104,6 +104,16 @@ TEST_F(RedlockScripts, R20_LostCounterLeavesNoLock) {
   EXPECT_EQ(server().say({"EXISTS", "a", "b", "counter", "marker"}), "0");
 }
 
+// Whoever wrote it, nobody knows what it was: together no votes may leap over
+// the value that tells.
+TEST_F(RedlockScripts, R20_CounterBelowOneIsNotPassedByManyVotes) {
+  server().say({"SET", "counter", "-3"});
+  EXPECT_EQ(ask({{"a", "A"}, {"b", "B"}}), "damaged,damaged");
+  EXPECT_EQ(ask({{"a", "A"}, {"b", "B"}, {"c", "C"}}),
+            "forgot,,A,forgot,,A,forgot,,A");
+  EXPECT_EQ(server().say({"EXISTS", "a", "b", "c", "counter", "marker"}), "0");
+}
+
 TEST_F(RedlockScripts, DamagedOrSpentCounterLeavesNoLock) {
   for (const auto& [counter, answer] :
        {std::pair{"no number", "damaged,damaged"},

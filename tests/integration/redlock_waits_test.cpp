@@ -19,6 +19,60 @@ using lastdoor::testing::fake_clock;
 constexpr const char* counter = "lastdoor:{default}:redlock:counter";
 constexpr const char* marker = "lastdoor:{default}:redlock:marker";
 
+std::string lock_key(const std::string& name) {
+  return "lastdoor:{default}:redlock:lock:" + name;
+}
+
+// What nobody waits for is not sent by a hash that may be unknown.
+TEST(RedlockWaits, R12_ALeaseIsLetGoWhereTheScriptIsForgotten) {
+  LASTDOOR_NEEDS_REDIS();
+  redlock_cluster all{3};
+  auto locks = open_redlock(all.urls(), redlock_cluster::patience()).value();
+  {
+    const auto held = locks.acquire("r", {.ttl = 1h}).value();
+    for (std::size_t k = 0; k < all.size(); ++k) {
+      all[k].say({"SCRIPT", "FLUSH"});
+    }
+  }
+  for (std::size_t k = 0; k < all.size(); ++k) {
+    EXPECT_TRUE(eventually([&] {
+      return all[k].say({"EXISTS", lock_key("r")}) == "0";
+    }));
+  }
+}
+
+// One that may not be released here keeps none of the others back.
+TEST(RedlockWaits, R09_AForbiddenReleaseHoldsUpNoOther) {
+  LASTDOOR_NEEDS_REDIS();
+  temp_redis server;
+  tcp_proxy between{server.port()};
+  server.say({"ACL", "SETUSER", "half", "on", ">p", "+@all", "&*", "~*:counter",
+              "~*:marker", "~*:note", "~*:lock:mine*"});
+  const std::vector<std::string> urls{"redis://half:p@127.0.0.1:" +
+                                      std::to_string(between.port())};
+  redlock_init(urls, {.max_ttl = 1h}, redlock_cluster::patience()).value();
+  auto options = redlock_cluster::patience();
+  options.node_timeout = 100ms;
+  options.call_timeout = 300ms;
+  const auto locks = open_redlock_backend(urls, options).value();
+  std::optional<grant> held;
+  ASSERT_TRUE(eventually([&] {
+    if (auto got = attempt(*locks, "mine", 1h)) {
+      held = *got;
+    }
+    return held.has_value();
+  }));
+  between.hold_requests(true);
+  EXPECT_FALSE(attempt(*locks, "theirs", 1h));
+  locks->let_go(*held, boot_clock()->now() + 200ms).ignore();
+  between.cut();
+  between.hold_requests(false);
+  EXPECT_TRUE(eventually([&] {
+    attempt(*locks, "mine-too", 10ms).ignore();
+    return server.say({"EXISTS", lock_key("mine")}) == "0";
+  }));
+}
+
 // A server forgets, comes back with the help of another client, and forgets
 // again. The client that saw both, and nothing between, waits anew.
 TEST(RedlockWaits, R15_ForgettingTwiceIsWaitedForTwice) {
