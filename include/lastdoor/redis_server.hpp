@@ -10,6 +10,15 @@
 // its password. TLS needs a hiredis that has it (1.0 or newer); without, a
 // rediss:// URL is `misconfigured`.
 //
+// A user who is not allowed everything needs for the lock services (Redis 6):
+//
+//   ~lastdoor:{<name space>}:*  &lastdoor:{<name space>}:*
+//   +info +select +eval +evalsha +script|load +get +mget +set +incr +incrby
+//   +del +pttl +pexpire +time +publish +subscribe +unsubscribe
+//
+// and `+wait` for `wait_replicas`, `+config|get` to set up durable servers.
+// Without the channels (&, Redis 6.2) waiters poll.
+//
 // Thread safety: values.
 #pragma once
 

@@ -223,7 +223,7 @@ error election::failure() const {
   if (damaged_) {
     return fail(errc::damaged, why_);
   }
-  return no_quorum(votes, all_.n(), why_);
+  return no_quorum(votes, all_.n(), why_.empty() ? "no answer in time" : why_);
 }
 
 }  // namespace lastdoor::redlock

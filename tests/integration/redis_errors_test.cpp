@@ -2,10 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <future>
 #include <set>
 #include <thread>
 
 #include "support/redis_client.hpp"
+#include "support/redlock_cluster.hpp"
 #include "support/tcp_proxy.hpp"
 #include "support/temp_redis.hpp"
 
@@ -200,6 +202,54 @@ TEST_F(RedisErrors, MissingRightsAreMisconfigured) {
   ASSERT_EQ(outcome_of(g), "ok");
   EXPECT_EQ(outcome_of(worker.release(*g)), "ok");
   EXPECT_EQ(server().say({"EXISTS", lock_key("r")}), "0");
+}
+
+// Those of redis_server.hpp.
+TEST_F(RedisErrors, TheRightsThatAreNamedAreEnough) {
+  argument_list user{"ACL",        "SETUSER",      "modest",
+                     "on",         ">p",           "~lastdoor:{default}:*",
+                     "+info",      "+select",      "+eval",
+                     "+evalsha",   "+script|load", "+get",
+                     "+mget",      "+set",         "+incr",
+                     "+incrby",    "+del",         "+pttl",
+                     "+pexpire",   "+time",        "+publish",
+                     "+subscribe", "+unsubscribe"};
+  if (redis_major() >= 7) {
+    user.emplace_back("&lastdoor:{default}:*");
+  }
+  ASSERT_EQ(server().say(user), "OK");
+  const auto url = "redis+unix://modest:p@" + server().socket() + "?db=1";
+  const std::vector<std::string> one{url};
+  lastdoor::redlock_init(one, {.max_ttl = 1h}, redlock_cluster::patience())
+      .value();
+  server().say({"SCRIPT", "FLUSH"});
+  for (const bool quorum : {false, true}) {
+    SCOPED_TRACE(quorum ? "redlock" : "redis");
+    const auto open = [&] {
+      return quorum ? lastdoor::open_redlock(one, redlock_cluster::patience())
+                    : lastdoor::open_redis_locks(url, redis_client::patient());
+    };
+    auto locks = open().value();
+    auto others = open().value();
+    auto held = locks.acquire("r", {.ttl = 1h}).value();
+    EXPECT_EQ(outcome_of(held.renew()), "ok");
+    EXPECT_TRUE(locks.inspect("r").value().held);
+    auto waiter = std::async(std::launch::async, [&] {
+      return others.acquire("r", {.ttl = 1h, .wait_at_most = 1min});
+    });
+    EXPECT_TRUE(eventually([&] {
+      return server().say({"PUBSUB", "CHANNELS"}).find("free:r") !=
+             std::string::npos;
+    })) << "it listens: "
+        << server().say({"ACL", "LOG"});
+    EXPECT_EQ(outcome_of(held.release()), "ok");
+    auto next = waiter.get();
+    ASSERT_EQ(outcome_of(next), "ok");
+    EXPECT_EQ(outcome_of(next->release()), "ok");
+  }
+  for (const auto& s : lastdoor::redlock_status(one).value()) {
+    EXPECT_EQ(s.now, lastdoor::redlock_node_status::condition::admitted);
+  }
 }
 
 TEST_F(RedisErrors, FullServerIsUnavailable) {
