@@ -65,7 +65,8 @@ bool is_redis(std::string_view word) {
 // meant as the password.
 std::string without_userinfo(std::string_view word) {
   const auto start = authority_of(word);
-  if (!start) {
+  // Nor where a message says what a URL looks like.
+  if (!start || word.substr(*start).starts_with("[user[:password]@]")) {
     return std::string{word};
   }
   const auto colon = word.find(':', *start);
@@ -87,7 +88,7 @@ std::string without_userinfo(std::string_view word) {
   const auto port = word.substr(
       colon + 1, end == std::string_view::npos ? end : end - colon - 1);
   if (port.find_first_not_of("0123456789") == std::string_view::npos ||
-      word.substr(*start, 1) == "[") {
+      word.substr(*start, 1) == "[" || port == "port") {
     return std::string{word};
   }
   return std::string{word.substr(0, colon + 1)}.append(hidden);

@@ -91,6 +91,10 @@ INSTANTIATE_TEST_SUITE_P(
         redaction{"redis://u:p:w/x@h/0", "redis://u:***@h/0"},
         // Several nodes, each with one.
         redaction{"redlock://:a@h1,:b@h2", "redlock://:***@h2"},
+        redaction{"redlock://host:port,host:port,...:",
+                  "redlock://host:port,host:port,...:"},
+        redaction{"redis://[user[:password]@]host[:port][/db]",
+                  "redis://[user[:password]@]host[:port][/db]"},
         redaction{"postgresql://h/d?password=x&a=b",
                   "postgresql://h/d?password=***&a=b"},
         redaction{"postgresql://h/d?a=b&SSLPassword=x",
