@@ -33,6 +33,13 @@ error silent(const servers& all, const std::vector<sight>& found) {
               fmt::format("all {} servers must answer ({})", all.n(), why));
 }
 
+std::string damaged_counter(const servers& all) {
+  return fmt::format(
+      "the counter '{}' is not a positive number; delete it, and the server is "
+      "readmitted like one that forgot",
+      all.names().counter);
+}
+
 // "yes" and "always": nothing is answered before it is on the disk.
 result<void> check_durable(driver::session& in, server& s, time_point until) {
   for (const auto& [name, wanted] :
@@ -144,6 +151,7 @@ redlock_node_status status_of(servers& all, driver::session& in, server& s,
     return out;
   }
   out.counter = number_of(seen.counter);
+  const bool no_number = !seen.counter.empty() && out.counter < 1;
   if (auto wrong = all.foreign(s, seen.marker)) {
     out.now = redlock::closed::parse(seen.marker) ? condition::closed
                                                   : condition::foreign;
@@ -152,11 +160,22 @@ redlock_node_status status_of(servers& all, driver::session& in, server& s,
   }
   if (!all.known()) {
     out.now = condition::quarantined;
-    out.why = "blank";
+    out.why = "blank: see 'lastdoor redlock init'";
+    return out;
+  }
+  if (no_number) {
+    out.now = condition::foreign;
+    out.why = redlock::damaged_counter(all);
     return out;
   }
   if (auto ok = note(all, in, s, until); !ok) {
     out.why = ok.error().text();
+    return out;
+  }
+  if (!s.quarantined && seen.counter.empty()) {
+    out.now = condition::quarantined;
+    out.why = "its counter is gone, as the next vote will find out";
+    out.wait_left = std::chrono::milliseconds{all.known()->max_ttl_ms};
     return out;
   }
   if (!s.quarantined) {
@@ -191,6 +210,9 @@ result<std::vector<std::string>> redlock_servers(std::string_view url) {
   std::string login;
   if (const auto at = url.rfind('@'); at != std::string_view::npos) {
     login = url.substr(0, at + 1);
+    if (login.find(',') != std::string::npos) {
+      return refuse("there is one login for all; a comma in it is %2C");
+    }
     url.remove_prefix(at + 1);
   }
   std::vector<std::string> out;
@@ -318,7 +340,9 @@ result<std::vector<redlock_node_status>> redlock_status(
   adopt(**all, found).ignore();
   std::vector<redlock_node_status> out;
   for (unsigned k = 0; k < (*all)->n(); ++k) {
-    out.push_back(status_of(**all, in, (*all)->at(k), found[k], until));
+    // The look may have waited for one that is silent.
+    out.push_back(status_of(**all, in, (*all)->at(k), found[k],
+                            (*all)->now() + options.call_timeout));
   }
   return out;
 }
@@ -331,8 +355,9 @@ result<void> redlock_admit(std::span<const std::string> urls,
     return all.error();
   }
   driver::session in{(*all)->loop()};
-  const auto begin = (*all)->now() + options.call_timeout;
-  const auto found = (*all)->look(in, begin, true);
+  // Anew for each step: one that is silent uses it up.
+  const auto soon = [&] { return (*all)->now() + options.call_timeout; };
+  const auto found = (*all)->look(in, soon(), true);
   if (auto ok = adopt(**all, found); !ok) {
     return ok;
   }
@@ -343,15 +368,18 @@ result<void> redlock_admit(std::span<const std::string> urls,
     if (!found[k].answered) {
       continue;
     }
-    if (auto ok = note(**all, in, s, begin); !ok) {
+    if (!found[k].counter.empty() && number_of(found[k].counter) < 1) {
+      return fail(errc::damaged, fmt::format("{}: {}", s.node->name(),
+                                             redlock::damaged_counter(**all)));
+    }
+    if (auto ok = note(**all, in, s, soon()); !ok) {
       return ok;
     }
     value = std::max(value, floor ? number_of(found[k].counter) : 0);
     wait = std::max(wait, (*all)->wait_left(s));
   }
   in.wait([] { return false; }, (*all)->now() + wait);
-  const auto until = (*all)->now() + options.call_timeout;
-  auto highest = (*all)->highest_counter(in, until);
+  auto highest = (*all)->highest_counter(in, soon());
   if (!highest && !floor) {
     return highest.error();
   }
@@ -361,10 +389,11 @@ result<void> redlock_admit(std::span<const std::string> urls,
     if (!s.quarantined) {
       continue;
     }
-    if (auto ok = driver::connect(in, *s.node, until); !ok) {
+    if (auto ok = driver::connect(in, *s.node, soon()); !ok) {
       return ok;
     }
-    if (auto ok = (*all)->admit(in, s, std::max<std::int64_t>(1, value), until);
+    if (auto ok =
+            (*all)->admit(in, s, std::max<std::int64_t>(1, value), soon());
         !ok) {
       return ok;
     }

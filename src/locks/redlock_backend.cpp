@@ -76,8 +76,9 @@ result<void> redlock_backend::ready_for(driver::session& in, duration ttl,
   max_ttl_ms_ = longest.count();
   if (ttl > longest) {
     return fail(errc::invalid_argument,
-                fmt::format("the cluster was set up for TTLs up to {} ms",
-                            longest.count()));
+                fmt::format("the cluster was set up for TTLs up to {} ms, "
+                            "{} ms were asked for",
+                            longest.count(), redlock::ttl_text(ttl)));
   }
   servers_->tend(in, until);
   return {};

@@ -6,6 +6,7 @@
 
 #include "embedded_redis_scripts.hpp"
 #include "redis_lock_value.hpp"
+#include "redlock_setup.hpp"
 
 namespace lastdoor::redlock {
 
@@ -134,7 +135,7 @@ void election::take(unsigned k) {
     complain(s.node->name() + ": the counter is at its end");
   } else {
     damaged_ = true;
-    complain(s.node->name() + ": the counter is not a positive number");
+    complain(fmt::format("{}: {}", s.node->name(), damaged_counter(all_)));
   }
 }
 
@@ -179,15 +180,23 @@ unsigned election::standing_after_raise() {
   return standing;
 }
 
+// There will be no quorum, and it is known why: because of the locks of others,
+// or because too few servers could have voted at all.
 bool election::impossible() const {
   unsigned could = 0;
-  unsigned pending = 0;
+  unsigned busy = 0;
+  unsigned open = 0;
+  unsigned raising = 0;
   for (unsigned k = 0; k < all_.n(); ++k) {
-    const bool open = !votes_.settled(k);
-    could += open || answers_[k] > 0 ? 1U : 0U;
-    pending += open || (raises_ && !raises_->settled(k)) ? 1U : 0U;
+    could += answers_[k] > 0 ? 1U : 0U;
+    busy += busy_for_[k] >= 0 ? 1U : 0U;
+    open += votes_.settled(k) ? 0U : 1U;
+    raising += raises_ && !raises_->settled(k) ? 1U : 0U;
   }
-  return could < all_.q() || pending == 0;
+  const bool contended = could + busy >= all_.q();
+  const bool outage = could + busy + open < all_.q();
+  return (could + open < all_.q() && (contended || outage)) ||
+         open + raising == 0;
 }
 
 error election::failure() const {

@@ -64,7 +64,8 @@ bool round::advance_one(unsigned place, part& p, time_point now) {
   if (p.call->step(in_)) {
     if (p.call->state() == driver::fate::replied) {
       if (p.call->answer().is_error()) {
-        finish(p, driver::refused(in_, *s.node, p.call->answer(), "asking"),
+        finish(p,
+               driver::refused(in_, *s.node, p.call->answer(), s.node->name()),
                false);
       } else {
         p.now = state::answered;

@@ -349,11 +349,12 @@ duration servers::wait_left(const server& s) const {
 
 result<std::int64_t> servers::highest_counter(driver::session& in,
                                               time_point until) {
-  const auto found = look(in, until, true);
+  // Who is silent is not waited for: so many are enough.
+  const auto sights = look(in, until, false);
   std::int64_t highest = 0;
   unsigned read = 0;
   for (unsigned k = 0; k < n(); ++k) {
-    const auto& s = found[k];
+    const auto& s = sights[k];
     if (!s.answered || s.marker != marker_of(at(k))) {
       continue;
     }
@@ -367,11 +368,19 @@ result<std::int64_t> servers::highest_counter(driver::session& in,
     ++read;
   }
   if (read < blocking(n())) {
+    std::string why;
+    for (const auto& s : sights) {
+      if (!s.answered) {
+        why += (why.empty() ? "; " : ", ") + s.why.text();
+      }
+    }
     return fail(errc::no_quorum,
                 fmt::format("{} servers must tell how far the tokens have "
-                            "come, and {} can: give the stores' highest mark "
-                            "to 'lastdoor redlock admit --floor'",
-                            blocking(n()), read));
+                            "come, and {} can: start the others, or, if they "
+                            "have forgotten or are gone for good, give the "
+                            "stores' highest mark to 'lastdoor redlock admit "
+                            "--floor'{}",
+                            blocking(n()), read, why));
   }
   return highest;
 }

@@ -18,6 +18,9 @@ namespace lastdoor::redlock {
 [[nodiscard]] result<void> check_durable(redis_driver::session& in, server& s,
                                          time_point until);
 
+// In words, with what to do about it.
+[[nodiscard]] std::string damaged_counter(const servers& all);
+
 // A counter as it stands on a server; 0 for none.
 [[nodiscard]] std::int64_t number_of(const std::string& counter);
 

@@ -414,7 +414,7 @@ TEST(RedlockUrl, NamesEachServer) {
   EXPECT_THAT(redlock_servers("redlock://u:p@a:1,b:2/4").value(),
               ::testing::ElementsAre("redis://u:p@a:1/4", "redis://u:p@b:2/4"));
   for (const char* bad : {"redlock://", "redlock://a,,b", "redlock://a,",
-                          "redis://a", "redlock:a"}) {
+                          "redlock://u:p@a,u:p@b", "redis://a", "redlock:a"}) {
     EXPECT_EQ(redlock_servers(bad).code(), errc::invalid_argument) << bad;
   }
 }

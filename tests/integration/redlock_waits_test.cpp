@@ -73,6 +73,85 @@ TEST(RedlockWaits, R09_AForbiddenReleaseHoldsUpNoOther) {
   }));
 }
 
+// A lease that is held is busy, whoever else is out; which answers come first
+// makes no difference.
+TEST(RedlockWaits, R17_HeldIsBusyThoughAServerIsDown) {
+  LASTDOOR_NEEDS_REDIS();
+  redlock_cluster all{3};
+  const auto locks = all.patient();
+  const auto held = attempt(*locks, "r", 1h).value();
+  all[1].kill_hard();
+  const auto others = all.patient();
+  for (int i = 0; i < 50; ++i) {
+    const auto got = attempt(*others, "r", 1h);
+    ASSERT_FALSE(got);
+    EXPECT_EQ(got.error().code(), errc::busy) << got.error().message();
+  }
+  all[2].pause();
+  const auto got =
+      attempt(*open_redlock_backend(all.urls(), {}).value(), "r", 1h);
+  EXPECT_EQ(got.error().code(), errc::no_quorum) << got.error().message();
+  all[2].resume();
+}
+
+// Neither the readmission nor the look at the servers waits for one that is
+// silent, nor counts others as such for its sake.
+TEST(RedlockWaits, R15_ASilentServerHoldsUpNoReadmission) {
+  LASTDOOR_NEEDS_REDIS();
+  redlock_cluster all{5, 1s};
+  all[3].pause();
+  auto options = redlock_cluster::patience();
+  options.node_timeout = 2s;
+  // Longer than any attempt here.
+  options.call_timeout = 60s;
+  const auto locks = open_redlock_backend(all.urls(), options).value();
+  ASSERT_TRUE(attempt(*locks, "before", 900ms));
+  all[4].say({"FLUSHALL"});
+  int n = 0;
+  EXPECT_TRUE(eventually([&] {
+    EXPECT_TRUE(attempt(*locks, "r" + std::to_string(++n), 900ms));
+    return all[4].say({"EXISTS", marker}) == "1";
+  }));
+  options.call_timeout = 4s;
+  using condition = redlock_node_status::condition;
+  std::vector<condition> seen;
+  for (const auto& s : redlock_status(all.urls(), options).value()) {
+    seen.push_back(s.now);
+  }
+  EXPECT_EQ(seen,
+            (std::vector<condition>{condition::admitted, condition::admitted,
+                                    condition::admitted, condition::unreachable,
+                                    condition::admitted}));
+  all[4].say({"FLUSHALL"});
+  redlock_admit(all.urls(), std::nullopt, options).value();
+  EXPECT_EQ(all[4].say({"EXISTS", marker}), "1");
+  all[3].resume();
+}
+
+// A counter that cannot be used is no admission.
+TEST(RedlockWaits, R20_StatusTellsWhatACounterIsWorth) {
+  LASTDOOR_NEEDS_REDIS();
+  redlock_cluster all{3};
+  const auto second = [&](const argument_list& put) {
+    all[1].say({"DEL", counter});
+    all[1].say(put);
+    return redlock_status(all.urls(), redlock_cluster::patience()).value()[1];
+  };
+  using condition = redlock_node_status::condition;
+  for (const auto& put : {argument_list{"SET", counter, "many"},
+                          {"SET", counter, "-5"},
+                          {"RPUSH", counter, "1"}}) {
+    const auto s = second(put);
+    EXPECT_EQ(s.now, condition::foreign) << put.back();
+    EXPECT_NE(s.why.find("delete it"), std::string::npos) << s.why;
+    const auto admitted =
+        redlock_admit(all.urls(), std::nullopt, redlock_cluster::patience());
+    ASSERT_FALSE(admitted);
+    EXPECT_EQ(admitted.error().code(), errc::damaged);
+  }
+  EXPECT_EQ(second({"PING"}).now, condition::quarantined) << "it is gone";
+}
+
 // A server forgets, comes back with the help of another client, and forgets
 // again. The client that saw both, and nothing between, waits anew.
 TEST(RedlockWaits, R15_ForgettingTwiceIsWaitedForTwice) {

@@ -45,7 +45,8 @@
 // grant (down, silent, quarantined), `too_slow` when nothing would be left of
 // the TTL, `misconfigured` when the servers are blank, or an address leads to
 // a server of another cluster, of another place in it, or of another N, and
-// when the servers were changed: whoever names the old ones is told so.
+// when the servers were changed and one that was left out answers: whoever
+// names it is told so.
 //
 // Example:
 //
@@ -136,7 +137,7 @@ struct redlock_node_status {
     admitted,
     quarantined,  // may have forgotten, or is blank
     unreachable,
-    foreign,  // of another cluster, place or size, or its marker is damaged
+    foreign,  // of another cluster, place or size; marker or counter damaged
     closed,   // left out by a change of the servers, or not opened yet
   };
   std::string server;  // the URL without its password
@@ -185,7 +186,8 @@ struct redlock_change_report {
 /// `max_ttl`, which stays the same, and opens the new ones above all that was
 /// granted. Meanwhile nothing is granted or renewed: leases end (a renewal
 /// says `not_owner`), releases work. Clients that name the old servers are
-/// told so (`misconfigured`); those with the new names may start before.
+/// told so (`misconfigured`) by those that were left out, should they answer;
+/// those with the new names may start before.
 ///
 /// Requires that all of `to` answer, that those of them which are new are
 /// blank, and that `from` is the list as it was set up; N/2 + 1 of the old
