@@ -1,7 +1,6 @@
 // event_bell.hpp: wakes a thread that sleeps in poll().
 //
-// Thread safety: all members may be called from anywhere, ring() from a signal
-// handler as well.
+// Thread safety: all members may be called from any thread.
 #pragma once
 
 #include <sys/eventfd.h>

@@ -64,9 +64,13 @@ bool round::advance_one(unsigned place, part& p, time_point now) {
   if (p.call->step(in_)) {
     if (p.call->state() == driver::fate::replied) {
       if (p.call->answer().is_error()) {
-        finish(p,
-               driver::refused(in_, *s.node, p.call->answer(), s.node->name()),
-               false);
+        const auto why =
+            driver::refused(in_, *s.node, p.call->answer(), "asking");
+        finish(
+            p,
+            fail(why.code(), fmt::format("{}: {}", s.node->name(), why.text()))
+                .backend(why.backend()),
+            false);
       } else {
         p.now = state::answered;
         p.sent = true;

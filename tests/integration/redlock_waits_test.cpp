@@ -133,6 +133,24 @@ TEST(RedlockWaits, R15_ASilentServerHoldsUpNoReadmission) {
   all[3].resume();
 }
 
+TEST(RedlockWaits, AServerThatRefusesIsNamedOnce) {
+  LASTDOOR_NEEDS_REDIS();
+  redlock_cluster all{1};
+  const auto locks = all.patient();
+  ASSERT_TRUE(attempt(*locks, "before", 1h));
+  // For the second the connection is given up.
+  for (const auto& refusal :
+       {argument_list{"CONFIG", "SET", "min-replicas-to-write", "1"},
+        argument_list{"REPLICAOF", "127.0.0.1", "1"}}) {
+    all[0].say(refusal);
+    const auto text = attempt(*locks, "r", 1h).error().message();
+    const auto name = all[0].socket();
+    const auto first = text.find(name);
+    EXPECT_NE(first, std::string::npos) << text;
+    EXPECT_EQ(text.find(name, first + 1), std::string::npos) << text;
+  }
+}
+
 // A counter that cannot be used is no admission.
 TEST(RedlockWaits, R20_StatusTellsWhatACounterIsWorth) {
   LASTDOOR_NEEDS_REDIS();
